@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import math
 from abc import ABC, abstractmethod
+from dataclasses import InitVar, dataclass
 from typing import Any
 
 import torch
@@ -80,35 +81,31 @@ class MixingRule(ABC):
         """End threads and connections."""
 
 
+@dataclass(eq=False)
 class LocalReplica(Strategy):
     """A learner with its own weights and optimizer, which mixes its weights."""
 
-    def __init__(
-        self,
-        context: StrategyContext,
-        flat: FlatWeights,
-        mixing: MixingRule,
-        assignment_rule: AssignmentRule,
-        task: nn.Module,
-    ) -> None:
+    context: InitVar[StrategyContext]
+    flat: FlatWeights
+    mixing: MixingRule
+    assignment_rule: AssignmentRule
+    task: nn.Module
+
+    def __post_init__(self, context: StrategyContext) -> None:
         """Raise AsrtoolError for an asynchronous rule that cannot record."""
-        if mixing.asynchronous and type(mixing).record is MixingRule.record:
-            what = f"{type(mixing).__name__} is asynchronous and has no `record`"
+        if self.mixing.asynchronous and type(self.mixing).record is MixingRule.record:
+            what = f"{type(self.mixing).__name__} is asynchronous and has no `record`"
             raise AsrtoolError(what, "give it one, see docs/how-to/new-strategy.md, or leave `asynchronous` false")
-        self.assignment_rule = assignment_rule
-        self.task = task
         self.model = context.model
         self.world = context.world
         self.weight = 1 / context.world.size  # in the mean of all that began
         self.optimizer, self.update = optimizer_and_update(context)
-        self.flat = flat
-        self.mixing = mixing
         self.note = context.note
-        self.asynchronous = mixing.asynchronous
-        self.mean_P = flat.weights_P  # mean of all learners, from a synchronisation to the next step
-        self.updates_S = torch.zeros_like(self.flat.sample(flat.weights_P))
+        self.asynchronous = self.mixing.asynchronous
+        self.mean_P = self.flat.weights_P  # mean of all learners, from a synchronisation to the next step
+        self.updates_S = torch.zeros_like(self.flat.sample(self.mean_P))
         self.recorded_S = torch.zeros_like(self.updates_S)  # the same at the last snapshot
-        self.clock = clock_of(flat.weights_P)
+        self.clock = clock_of(self.mean_P)
 
     def start(self) -> None:
         self.mixing.start()

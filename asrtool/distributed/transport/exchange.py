@@ -90,30 +90,22 @@ def this_machine() -> str:
         return ""
 
 
+@dataclass(eq=False)
 class Exchanger:
     """Thread that answers exchanges, and carries out those begun here, one at a time.
 
-    A connection is opened at the first exchange with a partner and kept. An error in the thread is
-    raised by the next call.
+    It listens on a free port of `host`. A connection is opened at the first exchange with a partner
+    and kept. An error in the thread is raised by the next call.
     """
 
-    def __init__(
-        self,
-        view: View,
-        weight: float,
-        host: str = "127.0.0.1",
-        rank: int = 0,
-        note: Note = no_note,
-        is_live: Callable[[int], bool] = lambda _: True,
-    ) -> None:
-        """Listen on a free port of `host`.
+    view: View
+    weight: float  # the same at all learners
+    host: str = "127.0.0.1"
+    rank: int = 0
+    note: Note = no_note  # logs exchanges and with whom
+    is_live: Callable[[int], bool] = lambda _: True  # returns whether a learner is not lost
 
-        All learners have the same `weight`. `note` logs exchanges and with whom; `is_live` returns
-        whether a learner is not lost.
-        """
-        self.view = view
-        self.weight = weight
-        self.rank, self.note, self.is_live = rank, note, is_live
+    def __post_init__(self) -> None:
         self.message = self._new_message()
         self.mapped: dict[int, tuple[str, Tensor | None]] = {}  # path and message of others
         self.unmapped: set[int] = set()  # partners that cannot map the message of this learner
@@ -127,7 +119,7 @@ class Exchanger:
         self.error: Exception | None = None
         self.context = new_context()
         self.answers = self.context.socket(zmq.ROUTER)
-        url = url_of(host)
+        url = url_of(self.host)
         port = self.answers.bind_to_random_port(url)
         self.address = Address(this_machine(), f"ipc://@asrtool-{os.getpid()}-{port}", f"{url}:{port}")
         if self.address.machine:
