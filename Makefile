@@ -141,6 +141,8 @@ $(PEERS_STAMP): constraints/peers.txt constraints/cpu.txt
 	@echo "== making .venv-peers with the tools of constraints/peers.txt, and building lmplz: minutes, and about 2 GB"
 	@$(PYTHON) -m venv --clear .venv-peers
 	@.venv-peers/bin/python -m pip install --quiet --constraint constraints/cpu.txt --requirement constraints/peers.txt
+	@# Its modules do without most of its requirements, some of which contradict others'
+	@.venv-peers/bin/python -m pip install --quiet --no-deps espnet==202511
 	@# torchaudio's wheel is for CUDA: without its extension it can be imported, as SpeechBrain does
 	@rm .venv-peers/lib/python3*/site-packages/torchaudio/lib/*.so
 	@rm -rf build/kenlm && mkdir -p build/kenlm

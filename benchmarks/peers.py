@@ -118,7 +118,7 @@ def versions() -> str:
     names = "kenlm flashlight-text pyctcdecode kaldi-native-fbank lhotse speechbrain torch torchaudio sherpa-onnx jiwer"
     code = "import importlib.metadata as m, sys; print(', '.join(f'{n} {m.version(n)}' for n in sys.argv[1:]))"
     peers = subprocess.check_output(
-        [PEERS / "python", "-c", code, *names.split(), "meeteval", "faster-whisper"], text=True
+        [PEERS / "python", "-c", code, *names.split(), "meeteval", "faster-whisper", "espnet"], text=True
     ).strip()
     debian = subprocess.run(["dpkg-query", "-W", "-f", "${Version}", "sctk"], capture_output=True, text=True).stdout
     return f"{peers}, sctk {debian}"
@@ -328,10 +328,10 @@ WORKS: dict[str, Callable[[Path, Path, float], Iterator[Work]]] = {
     "beam": beam,
     "features": features,
     "training": training,
-    "blocks": modules("blocks", "4 conformer blocks, a step of 4 x 250 rows", "torchaudio", "speechbrain"),
-    "conformer": modules("conformer", "the same with subsampling, 4 x 10 s", "speechbrain"),
+    "blocks": modules("blocks", "4 conformer blocks, a step of 4 x 250 rows", "torchaudio", "speechbrain", "espnet"),
+    "conformer": modules("conformer", "the same with subsampling, 4 x 10 s", "speechbrain", "espnet"),
     "transducer": modules("transducer", "transducer loss, 4 x 250 x 61 x 500", "k2", "k2-pruned", home=K2),
-    "attention": modules("attention", "attention decoder, 4 x 61 tokens", "speechbrain"),
+    "attention": modules("attention", "attention decoder, 4 x 61 tokens", "speechbrain", "espnet"),
     "transcribe": transcribe,
     "score": score,
 }

@@ -1,9 +1,9 @@
 """Compute forward and backward of a module or loss by asrtool and others.
 
-    modules.py blocks asrtool|torchaudio|speechbrain
-    modules.py conformer asrtool|speechbrain
+    modules.py blocks asrtool|torchaudio|speechbrain|espnet
+    modules.py conformer asrtool|speechbrain|espnet
     modules.py transducer asrtool|k2|k2-pruned
-    modules.py attention asrtool|speechbrain
+    modules.py attention asrtool|speechbrain|espnet
 
 4 utterances of 250 rows of 256 channels, 60 of 500 tokens. `blocks` are 4 of a conformer with 4 heads, kernels of 31
 rows and dropout 0.1, `conformer` has two convolutions of 256 channels on 1,000 x 80 values before them. torchaudio's
@@ -57,6 +57,9 @@ def open_blocks(side: str) -> Any:
 
         encoder = Conformer(D, 4, 1024, BLOCKS, 31, dropout=0.1)
         return encoder, lambda: encoder(rows, lens_N)[0]
+    if side == "espnet":
+        encoder = espnet_conformer(D, None)
+        return encoder, lambda: encoder(rows, lens_N)[0]
     blocks, positions = speechbrain_blocks()
     return blocks, lambda: blocks(rows, pos_embs=positions(rows))[0]
 
@@ -65,6 +68,9 @@ def open_conformer(side: str) -> Any:
     feats = torch.randn(N, 4 * T, 80)
     if side == "asrtool":
         encoder, lens_N = asrtool_conformer(), torch.full((N,), 4 * T)
+        return encoder, lambda: encoder(feats, lens_N)[0]
+    if side == "espnet":
+        encoder, lens_N = espnet_conformer(80, "conv2d"), torch.full((N,), 4 * T)
         return encoder, lambda: encoder(feats, lens_N)[0]
     from speechbrain.lobes.models.convolution import ConvolutionFrontEnd
 
@@ -92,6 +98,15 @@ def speechbrain_blocks() -> tuple[Any, Any]:
 
     blocks = ConformerEncoder(BLOCKS, D, 1024, 4, kernel_size=31, dropout=0.1, attention_type="RelPosMHAXL")
     return blocks, RelPosEncXL(D)
+
+
+def espnet_conformer(num_features: int, input_layer: str | None) -> Any:
+    from espnet2.asr.encoder.conformer_encoder import ConformerEncoder
+
+    sizes = {"output_size": D, "attention_heads": 4, "linear_units": 1024, "num_blocks": BLOCKS}
+    return ConformerEncoder(
+        num_features, **sizes, input_layer=input_layer, macaron_style=True, rel_pos_type="latest", cnn_module_kernel=31
+    )
 
 
 def open_transducer(side: str) -> Any:
@@ -126,17 +141,24 @@ def open_attention(side: str) -> Any:
 
         decoder = Attention(Settings(ctc_weight=0.0), D, V)
         return decoder, lambda: decoder.loss(rows, lens_N, targets, torch.full((N,), U)).total
+    inputs, wanted = nn.functional.pad(targets, (1, 0)), nn.functional.pad(targets, (0, 1)).flatten()
+
+    def loss(logits: Any) -> Any:
+        return nn.functional.cross_entropy(logits.flatten(0, 1), wanted, reduction="sum", label_smoothing=0.1)
+
+    if side == "espnet":
+        from espnet2.asr.decoder.rnn_decoder import RNNDecoder
+
+        attention = {"adim": 128, "aconv_chans": 10, "aconv_filts": 3}
+        decoder = RNNDecoder(V, D, num_layers=2, hidden_size=D, dropout=0.1, att_conf=attention)
+        return decoder, lambda: loss(decoder(rows, lens_N, inputs, torch.full((N,), U + 1))[0])
     from speechbrain.nnet.RNN import AttentionalRNNDecoder
 
     embedding, output = nn.Embedding(V, D), nn.Linear(D, V)
     cells = AttentionalRNNDecoder("lstm", "location", D, 128, 2, D, D, channels=10, kernel_size=7, dropout=0.1)
-
-    def run() -> Any:
-        logits = output(cells(embedding(nn.functional.pad(targets, (1, 0))), rows, torch.ones(N))[0])
-        wanted = nn.functional.pad(targets, (0, 1)).flatten()
-        return nn.functional.cross_entropy(logits.flatten(0, 1), wanted, reduction="sum", label_smoothing=0.1)
-
-    return nn.ModuleList([embedding, cells, output]), run
+    return nn.ModuleList([embedding, cells, output]), lambda: loss(
+        output(cells(embedding(inputs), rows, torch.ones(N))[0])
+    )
 
 
 if __name__ == "__main__":
