@@ -38,8 +38,9 @@ class ConvSubsampling(nn.Module):
         hidden_NCTF = self.first(feats_NTF.masked_fill(is_padding_NT[:, :, None], 0.0)[:, None])
         lens_N = torch.div(lens_N + self.strides[0] - 1, self.strides[0], rounding_mode="floor")
         is_padding_NT = is_padding(lens_N, hidden_NCTF.shape[2])
-        # In place, as this tensor is large; before the ReLU, whose gradient needs its output
-        hidden_NCTF = hidden_NCTF.masked_fill_(is_padding_NT[:, None, :, None], 0.0).relu_()
-        hidden_NCTF = self.second(hidden_NCTF).relu_()
+        # In place and without a gradient, as this tensor is large; that of the ReLU is 0 where its output is
+        with torch.no_grad():
+            hidden_NCTF.masked_fill_(is_padding_NT[:, None, :, None], 0.0)
+        hidden_NCTF = self.second(hidden_NCTF.relu_()).relu_()
         rows_NTD: Tensor = self.output(hidden_NCTF.transpose(1, 2).flatten(2))
         return rows_NTD
