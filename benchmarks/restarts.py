@@ -12,10 +12,8 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import json
 import os
 import random
-import re
 import shutil
 import signal
 import subprocess
@@ -26,8 +24,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 from asrtool.settings.toml_files import load_config
-from asrtool.train.batches.source import Epoch
-from asrtool.train.train import build_components
+
+sys.path += [str(Path(__file__).parents[1] / folder) for folder in ("tests", "tests/unit/train")]
+from learners import batches_planned, batches_trained, learners_of
 
 STRATEGIES = "adpsgd-random,adpsgd-fixed,allreduce,adpsgd-d1,h-adpsgd,bmuf,ps-async,ps-sync,hogwild"
 TORCHRUN, ASRTOOL = (Path(sys.executable).with_name(name) for name in ("torchrun", "asrtool"))
@@ -54,7 +53,8 @@ def main() -> None:
     parser.add_argument("--set", dest="sets", action="append", default=[], metavar="KEY=VALUE")
     options = parser.parse_args()
     print(f"seed {options.seed}", flush=True)
-    expected = planned(options)
+    config = load_config(options.configs, options.sets)
+    expected = batches_planned(options.features, options.tokenizer, config)
     faults = {name: fault for name in options.strategies.split(",") if (fault := run(name, options, expected))}
     sys.exit(1 if faults else 0)
 
@@ -75,7 +75,7 @@ def run(strategy: str, options: argparse.Namespace, expected: Counter[tuple[int,
         if hangs:
             for process in [*learners_of(out).values(), launcher.pid]:
                 kill(process)
-    found = trained(out)
+    found = batches_trained(out)
     fault = "hangs" if hangs else f"exit code {launcher.returncode}" if launcher.returncode else ""
     fault = fault or ("" if (out / "train.json").exists() else "no train.json")
     fault = fault or (
@@ -138,39 +138,9 @@ def kill(process: int) -> bool:
     return False
 
 
-def learners_of(out: Path) -> dict[int, int]:
-    """Map ranks to process numbers; a learner's supervisor is not its process."""
-    found: dict[int, tuple[int, int]] = {}  # process -> its parent, and its rank
-    for folder in Path("/proc").glob("[0-9]*"):
-        with contextlib.suppress(OSError):
-            words = os.fsdecode((folder / "cmdline").read_bytes()).split("\0")
-            # The launcher of the command names its learners, torchrun has them in their environment.
-            place = (folder / "comm").read_text() + "\0" + os.fsdecode((folder / "environ").read_bytes())
-            ranks = re.findall(r"^learner (\d+)|\0RANK=(\d+)", place)
-            if str(out) in words and ranks:
-                parent = int((folder / "stat").read_text().rpartition(") ")[2].split()[1])
-                found[int(folder.name)] = (parent, int("".join(ranks[0])))
-    parents = {parent for parent, _ in found.values()}
-    return {rank: process for process, (_, rank) in found.items() if process not in parents}
-
-
 def num_bytes(out: Path) -> int:
     """Recorded so far; less after a restart, which drops what no checkpoint has."""
     return sum(path.stat().st_size for path in (out / "learners").glob("*.jsonl"))
-
-
-def trained(out: Path) -> Counter[tuple[int, int]]:
-    """Count how often each (epoch, batch) was trained."""
-    lines = [line for path in (out / "learners").glob("*.jsonl") for line in path.read_text().splitlines()]
-    return Counter((entry["epoch"], entry["batch"]) for entry in map(json.loads, lines))
-
-
-def planned(options: argparse.Namespace) -> Counter[tuple[int, int]]:
-    """Each (epoch, batch) of the training once."""
-    config = load_config(options.configs, options.sets)
-    source = build_components(options.features, options.tokenizer, config).train_set
-    sizes = [Epoch(source, epoch).extend(10**6) for epoch in range(config.train.num_epochs)]
-    return Counter((number, batch) for number, size in enumerate(sizes, 1) for batch in range(size))
 
 
 if __name__ == "__main__":

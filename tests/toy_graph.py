@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import random
 from collections.abc import Iterator, Sequence
@@ -49,6 +50,14 @@ def make_toy_tree() -> Tree:
     leaves_VV2[:, 3, 0] = [6, 6, 6, 7]
     leaves_VV2[:, 3, 1] = [8, 9, 9, 8]
     return Tree(leaves_VV2, np.arange(1, 11))
+
+
+def make_random_tree(generator: np.random.Generator, num_tokens: int) -> Tree:
+    """Make a tree with two first and two further leaves of each token, each for some left contexts."""
+    leaves_VV2 = np.zeros((num_tokens, num_tokens, 2), dtype=np.int32)
+    for token, place in itertools.product(range(1, num_tokens), (0, 1)):
+        leaves_VV2[:, token, place] = 4 * token - 3 + 2 * place + generator.integers(0, 2, num_tokens)
+    return Tree(leaves_VV2, generator.integers(1, 90, 4 * num_tokens - 3))
 
 
 def write_language(folder: Path) -> None:

@@ -7,8 +7,8 @@ import itertools
 import numpy as np
 import pytest
 import torch
+from toy_graph import make_random_tree
 
-from asrtool.models.objectives.decision_tree import Tree
 from asrtool.models.objectives.denominator_graph import LeafGraph, chain_of, compose, estimate_ngrams
 from asrtool.models.objectives.lf_mmi import Chains, Denominator, chain_log_probs
 
@@ -17,14 +17,6 @@ pytest.importorskip("k2.fsa", reason="k2 is not installed; make test-k2 makes an
 
 NUM_TOKENS = 7
 NO_BEAM = 1e9  # keeps every path
-
-
-def make_tree(random: np.random.Generator) -> Tree:
-    """Make a tree with two first and two further leaves of each token, each for some left contexts."""
-    leaves_VV2 = np.zeros((NUM_TOKENS, NUM_TOKENS, 2), dtype=np.int32)
-    for token, place in itertools.product(range(1, NUM_TOKENS), (0, 1)):
-        leaves_VV2[:, token, place] = 4 * token - 3 + 2 * place + random.integers(0, 2, NUM_TOKENS)
-    return Tree(leaves_VV2, random.integers(1, 90, 4 * NUM_TOKENS - 3))
 
 
 def to_k2(graph: LeafGraph) -> k2.Fsa:
@@ -60,7 +52,7 @@ def k2_log_probs(graph: k2.Fsa, scores_NTL: torch.Tensor, lens: list[int]) -> to
 @pytest.mark.parametrize("order", [2, 3, 4])
 def test_the_denominator_and_its_gradient_are_those_of_k2(order: int, scale: float) -> None:
     random = np.random.default_rng(order)
-    tree = make_tree(random)
+    tree = make_random_tree(random, NUM_TOKENS)
     sequences = [random.integers(0, NUM_TOKENS, size) for size in random.integers(1, 30, 20)]
     graph = compose(estimate_ngrams(sequences, NUM_TOKENS, order, 20), tree)
     lens = [40, 33, 12, 1]
@@ -77,7 +69,7 @@ def test_the_denominator_and_its_gradient_are_those_of_k2(order: int, scale: flo
 
 def test_the_numerator_and_its_gradient_are_those_of_k2() -> None:
     random = np.random.default_rng(1)
-    tree = make_tree(random)
+    tree = make_random_tree(random, NUM_TOKENS)
     tokens = [3, 1, 1, 0, 5, 2]
     pairs = [tree.leaves_VV2[before, token].tolist() for before, token in itertools.pairwise([0, *tokens])]
     arcs = [f"{i} {i + 1} {first + 1} 0" for i, (first, _) in enumerate(pairs)]

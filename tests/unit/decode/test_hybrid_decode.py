@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import itertools
 from pathlib import Path
 
 import numpy as np
 import pytest
 from click.testing import CliRunner
 from made_up import acoustic_of, open_searches, write_phone_language
+from toy_graph import make_random_tree
 
 from asrtool.cli.lang import graph
 from asrtool.decode.decoder import Searches
@@ -29,16 +29,7 @@ GRAPH_WEIGHTS = DecodingParameters.of("graph", lm_weight=0.5, word_penalty=0.0, 
 FRAME_S = 0.03
 
 
-def make_tree(seed: int) -> Tree:
-    """Make a tree with two first and two further leaves of each phone, each for some left contexts."""
-    random = np.random.default_rng(seed)
-    leaves_VV2 = np.zeros((len(TOKENS), len(TOKENS), 2), dtype=np.int32)
-    for token, place in itertools.product(range(1, len(TOKENS)), (0, 1)):
-        leaves_VV2[:, token, place] = 4 * token - 3 + 2 * place + random.integers(0, 2, len(TOKENS))
-    return Tree(leaves_VV2, random.integers(1, 90, 4 * len(TOKENS) - 3))
-
-
-TREE = make_tree(1)
+TREE = make_random_tree(np.random.default_rng(1), len(TOKENS))
 
 
 @pytest.fixture(scope="module")
@@ -109,7 +100,7 @@ def test_words_are_found_in_the_states_of_their_phones(work: Path, phones: str, 
 
 def test_a_graph_of_another_tree_is_refused(work: Path) -> None:
     with pytest.raises(AsrtoolError, match=r"hybrid: made with another decision tree than model\.pt; run the stage gr"):
-        open_methods(work, make_tree(2), "graph")
+        open_methods(work, make_random_tree(np.random.default_rng(2), len(TOKENS)), "graph")
 
 
 def test_a_graph_without_a_tree_is_refused(work: Path, tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ from toy_task import TOY_CONFIG
 from warm import warm_context
 
 from asrtool.errors import AsrtoolError
+from asrtool.settings.config import Config
 from asrtool.settings.toml_files import load_config
 from asrtool.train.batches.source import Epoch
 from asrtool.train.checkpoints.checkpoint import load_checkpoint
@@ -116,10 +117,14 @@ def batches_trained(out: Path) -> Counter[tuple[int, int]]:
 
 
 def planned(toy: Path, config: Path) -> Counter[tuple[int, int]]:
+    """Each (epoch, batch) of the training of a toy once."""
+    return batches_planned(toy / "features", toy / "tokenizer", load_config([config]))
+
+
+def batches_planned(features: Path, tokenizer: Path, config: Config) -> Counter[tuple[int, int]]:
     """Each (epoch, batch) of the training once."""
-    settings = load_config([config])
-    source = build_components(toy / "features", toy / "tokenizer", settings).train_set
-    sizes = [Epoch(source, epoch).extend(10**6) for epoch in range(settings.train.num_epochs)]
+    source = build_components(features, tokenizer, config).train_set
+    sizes = [Epoch(source, epoch).extend(10**6) for epoch in range(config.train.num_epochs)]
     return Counter((number, batch) for number, size in enumerate(sizes, 1) for batch in range(size))
 
 
