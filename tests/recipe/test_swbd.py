@@ -10,10 +10,9 @@ from pathlib import Path
 
 import pytest
 import torch
-from click.testing import CliRunner
+from commands import run_command
 from warm import run_asrtool
 
-from asrtool.cli.main import cli
 from asrtool.local.corpus import open_corpus
 from asrtool.models.acoustic import load_model, save_model
 
@@ -54,9 +53,8 @@ def work(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def states(work: Path, *overrides: str) -> dict[str, str]:
-    words = ["run", "--config", "ci", "--work", str(work), "--list"]
-    listed = CliRunner().invoke(cli, [*words, *(word for override in overrides for word in ("--set", override))])
-    assert listed.exit_code == 0, listed.output
+    words = (word for override in overrides for word in ("--set", override))
+    listed = run_command("run", "--config", "ci", "--work", work, "--list", *words)
     return {line.split()[1]: line[16:].split()[0] for line in listed.stdout.splitlines()[1:]}
 
 
@@ -196,7 +194,7 @@ def test_the_chain_of_a_hybrid_model_runs_from_end_to_end(work: Path, tmp_path: 
     print("WER on hub5 and dev", *rates)
     assert len(rates) == 2
     assert all(0 < rate <= 100 for rate in rates)
-    listed = CliRunner().invoke(cli, [*words, "--list"])
+    listed = run_command(*words, "--list")
     assert done_of(listed.stdout, CHAIN) == CHAIN
 
 
@@ -219,5 +217,5 @@ def test_sequence_training_begins_with_the_hybrid_model_and_decodes_by_its_graph
     assert after[0]["cross_entropy"] < before[0]["loss"]
     text = (copy / "RESULTS.md").read_text(encoding="utf-8")
     assert len(graph_lines(text)) == 2
-    listed = CliRunner().invoke(cli, [*words, *small, *epochs, "--list"])
+    listed = run_command(*words, *small, *epochs, "--list")
     assert done_of(listed.stdout, BEFORE) == BEFORE

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 import torch
 from click.testing import CliRunner
+from commands import error_of, run_command
 from servers import patient_no_more, serving
 from toy_work import make_work
 
@@ -147,22 +148,20 @@ def test_a_bundle_as_train_init_model_is_refused_with_the_command_that_takes_it(
     bundle: Path, work: Path, tmp_path: Path
 ) -> None:
     for model in (bundle, work):
-        words = ["train", "features", "tokenizer", str(tmp_path / "out"), "--set", f"train.init_model={model}"]
-        done = CliRunner().invoke(cli, words)
-        assert isinstance(done.exception, AsrtoolError)
-        assert f"train.init_model = {model}: a " in done.exception.what
-        assert "`asrtool finetune` takes a bundle" in done.exception.hint
+        error = error_of("train", "features", "tokenizer", tmp_path / "out", "--set", f"train.init_model={model}")
+        assert f"train.init_model = {model}: a " in error.what
+        assert "`asrtool finetune` takes a bundle" in error.hint
 
 
 def test_a_bundle_that_is_not_there_and_a_file_as_output_are_named_at_once(bundle: Path, tmp_path: Path) -> None:
-    missing = CliRunner().invoke(cli, ["decode", "nothing.asrtool", str(tmp_path), str(tmp_path / "out")])
-    assert "nothing.asrtool: no such file or folder" in str(missing.exception)
+    missing = error_of("decode", "nothing.asrtool", tmp_path, tmp_path / "out")
+    assert "nothing.asrtool: no such file or folder" in str(missing)
     (tmp_path / "data").mkdir()
-    inside = CliRunner().invoke(cli, ["decode", str(bundle), str(tmp_path / "data"), str(tmp_path / "data" / "out")])
-    assert "out: lies in the data" in str(inside.exception)
+    inside = error_of("decode", bundle, tmp_path / "data", tmp_path / "data" / "out")
+    assert "out: lies in the data" in str(inside)
     (tmp_path / "file").touch()
-    done = CliRunner().invoke(cli, ["decode", str(bundle), str(tmp_path / "data"), str(tmp_path / "file")])
-    assert "file: is no folder, expected one to write" in str(done.exception)
+    error = error_of("decode", bundle, tmp_path / "data", tmp_path / "file")
+    assert "file: is no folder, expected one to write" in str(error)
 
 
 def test_info_says_what_it_is(work: Path, bundle: Path) -> None:
@@ -242,10 +241,9 @@ def test_a_neural_language_model_is_in_it_where_a_method_reads_one(work: Path, t
 
 def test_the_commands(work: Path, tmp_path: Path) -> None:
     out = str(tmp_path / "x.asrtool")
-    exported = CliRunner().invoke(cli, ["export", str(work), out])
-    assert exported.exit_code == 0, exported.output
+    exported = run_command("export", work, out)
     assert open_archive(Path(out)).digest[:16] in exported.output
-    assert "whole" in CliRunner().invoke(cli, ["info", out]).output
+    assert "whole" in run_command("info", out).output
 
 
 def test_the_card_of_a_bundle_has_the_licences_of_its_data_and_no_place_of_them(work: Path, tmp_path: Path) -> None:
@@ -286,7 +284,7 @@ def test_a_bundle_is_found_by_its_name_in_a_folder_or_at_an_address(
     with serving(bundle.parent) as server:
         monkeypatch.setenv("ASRTOOL_MODELS", f"{server.url}/")
         for name in ("toy", "toy.asrtool", f"{server.url}/toy.asrtool"):
-            assert "whole" in CliRunner().invoke(cli, ["info", name]).output
+            assert "whole" in run_command("info", name).output
         assert server.got() == ["/toy.asrtool"]
         with pytest.raises(AsrtoolError, match=f"{server.url}/toi.asrtool: no such file .404 .*; correct the address"):
             asrtool.load("toi")

@@ -13,6 +13,7 @@ import pytest
 import soundfile
 import torch
 from click.testing import CliRunner
+from commands import error_of, run_command
 from toy_work import FEATURES, NUM_TOKENS, make_work
 
 from asrtool.bundle.archive import write_table
@@ -219,7 +220,7 @@ def test_transcribe_finds_the_same_words_by_onnx_without_importing_torch(tmp_pat
     export_onnx(work, out, ["greedy"])
     soundfile.write(tmp_path / "b.wav", audio(3.0), 11025)
     files = [str(stereo(tmp_path / "a.wav")), str(tmp_path / "b.wav")]
-    with_torch = CliRunner().invoke(cli, ["transcribe", str(work), *files])
+    with_torch = run_command("transcribe", work, *files)
     assert len(with_torch.stdout.split()) > 5, with_torch.output
     for jobs in ("1", "2"):  # two processes apply the network that this one has opened
         line = [sys.executable, "-c", WITHOUT_TORCH, "transcribe", str(out), *files, "--jobs", jobs]
@@ -233,10 +234,9 @@ def test_what_a_network_as_onnx_cannot_do_is_one_line(tmp_path: Path) -> None:
     soundfile.write(tmp_path / "call.wav", audio(1.0), RATE_HZ)
     streamed = ["transcribe", "--stream", str(out), str(tmp_path / "call.wav")]
     for words in (streamed, ["export", str(out), str(tmp_path / "x.asrtool")]):
-        done = CliRunner().invoke(cli, words)
-        assert isinstance(done.exception, AsrtoolError)
-        assert "as ONNX" in done.exception.what
-        assert done.exception.hint == "name the bundle or work folder that it was exported from"
+        error = error_of(*words)
+        assert "as ONNX" in error.what
+        assert error.hint == "name the bundle or work folder that it was exported from"
 
 
 def test_a_transducer_as_onnx_is_for_sherpa_onnx_alone(tmp_path: Path) -> None:
@@ -251,9 +251,7 @@ def test_a_damaged_network_and_one_of_another_program_are_refused(tmp_path: Path
     whole = (out / "model.onnx").read_bytes()
     (out / "model.onnx").write_bytes(whole[:-1])
     for words in (["info", str(out)], ["transcribe", str(out), str(tmp_path / "call.wav")]):
-        done = CliRunner().invoke(cli, words)
-        assert isinstance(done.exception, AsrtoolError)
-        assert done.exception.what == f"{out}: model.onnx is damaged: its checksum does not match"
+        assert error_of(*words).what == f"{out}: model.onnx is damaged: its checksum does not match"
     (out / "bundle.json").unlink()
     with pytest.raises(AsrtoolError, match="out: cannot be read, No such file"), open_trained(out):
         pass
@@ -271,16 +269,14 @@ def test_a_missing_package_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     export_onnx(work, out)
     for package, words in (("onnx", ["export", work, out, "--onnx"]), ("onnxruntime", ["transcribe", out, "a.wav"])):
         monkeypatch.setitem(sys.modules, package, None)
-        done = CliRunner().invoke(cli, [*map(str, words)])
-        assert f"needs the package {package}, which cannot be imported here" in str(done.exception)
-        assert str(done.exception).endswith("pip install 'asrtool[onnx]'")
+        error = str(error_of(*words))
+        assert f"needs the package {package}, which cannot be imported here" in error
+        assert error.endswith("pip install 'asrtool[onnx]'")
 
 
 def test_the_command_and_the_metadata_say_how_it_is_used_also_of_a_bundle(tmp_path: Path) -> None:
     work, out = make(tmp_path / "work", Model(encoder=ONE_WAY)), tmp_path / "out"
-    done = CliRunner().invoke(cli, ["export", str(work), str(out), "--onnx"])
-    assert done.exit_code == 0, done.output
-    first, command = done.output.splitlines()
+    first, command = run_command("export", work, out, "--onnx").output.splitlines()
     assert first == f"{out}: bundle.json, config, features, model.onnx, tokenizer, tokens.txt, tune"
     options = dict(word.removeprefix("--").split("=") for word in command.split()[1:-1])
     assert options.pop("zipformer-ctc-model") == str(out / "model.onnx")

@@ -7,9 +7,8 @@ import re
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
+from commands import run_command
 
-from asrtool.cli.main import cli
 from asrtool.errors import AsrtoolError
 from asrtool.recipe.recipe import load_recipe, load_settings
 from asrtool.settings import registry
@@ -41,7 +40,7 @@ class Net(Encoder):
 
 
 def config(*words: str) -> str:
-    return CliRunner().invoke(cli, ["config", *words], catch_exceptions=False).output
+    return run_command("config", *words).output
 
 
 def rows(*words: str) -> dict[str, str]:

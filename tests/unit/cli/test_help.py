@@ -14,6 +14,7 @@ from pathlib import Path
 import click
 import pytest
 from click.testing import CliRunner
+from commands import run_command
 from example_work import make_example_work
 from warm import run_asrtool
 
@@ -105,7 +106,7 @@ def test_help_settings_and_lists_load_nothing_heavy(tmp_path: Path) -> None:
 
 
 def test_the_help_lists_every_command_with_a_line() -> None:
-    lines = CliRunner().invoke(cli, ["--help"]).output.splitlines()
+    lines = run_command("--help").output.splitlines()
     for name, (_, text) in COMMANDS.items():
         assert any(line.split()[:1] == [name] and text[:30] in line for line in lines), name
 
@@ -147,7 +148,7 @@ def test_options_are_grouped_and_each_is_in_the_help_once() -> None:
         known = {parameter.name for parameter in command.params}
         of_its_own = {title: names for title, names in command.groups.items() if title != "Settings"}
         assert {each for names in of_its_own.values() for each in names} <= known, name
-        output = CliRunner().invoke(cli, [*name.split()[1:], "--help"]).output
+        output = run_command(*name.split()[1:], "--help").output
         sections = re.search(r"^\w.*:\n(?s:.*?)(?=^Examples?:|\Z)", output, re.MULTILINE)
         assert sections, name
         lines = sections[0].splitlines()

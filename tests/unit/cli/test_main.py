@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
+from commands import error_of, run_command
 from servers import patient_no_more
 
 from asrtool.cli.main import cli, main
@@ -25,7 +25,7 @@ def asrtool(*words: str, cwd: Path | None = None) -> subprocess.CompletedProcess
 
 
 def test_prepare_takes_every_corpus_and_every_layout() -> None:
-    output = CliRunner().invoke(cli, ["prepare", "--help"]).output
+    output = run_command("prepare", "--help").output
     taken = set(re.findall(r"^  (\w+) ", output.partition("Commands:")[2], re.MULTILINE))
     assert taken == {"all", "split", "text", "kaldi", "folder", "manifest", "lhotse", "shar", *registry.names("corpus")}
     assert "RT-03" in output
@@ -133,4 +133,4 @@ def test_only_an_argument_that_can_be_fetched_may_be_an_address(monkeypatch: pyt
         (f"train features tokenizer {address}", "an address, expected a file"),
         (f"lm {address} words.txt out", "an address, expected a file"),
     ):
-        assert said in str(CliRunner().invoke(cli, line.split()).exception)
+        assert said in str(error_of(*line.split()))

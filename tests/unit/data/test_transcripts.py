@@ -11,14 +11,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from click.testing import CliRunner
+from commands import run_command
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from lhotse import Recording
 from small_releases import read_manifests
 from tones import PLAIN
 
-from asrtool.cli.data import features as features_command
 from asrtool.data.features.cache_key import sizes_and_times
 from asrtool.data.features.compute_sets import compute_features
 from asrtool.data.manifests.manifest import write_manifests
@@ -168,6 +167,5 @@ def test_the_command_knows_audio_by_its_contents_in_a_work_folder(
     monkeypatch.setattr("asrtool.recipe.source.code_of", lambda *_: "code")
     if in_work_folder:
         write_text(tmp_path / CACHE, "{}")
-    done = CliRunner().invoke(features_command, [str(tmp_path / "manifests"), str(tmp_path / "features")])
-    assert done.exit_code == 0, done.output
+    run_command("features", tmp_path / "manifests", tmp_path / "features")
     assert given == [contents_of(tmp_path).of_files if in_work_folder else sizes_and_times]

@@ -7,16 +7,15 @@ import os
 import signal
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 import pytest
-from click.testing import CliRunner
+from commands import run_command
 from dask_cluster import Cluster, needs_dask
 from made_up import write_graph
 from toy_work import FEATURES, SENTENCES, make_work
 
-from asrtool.cli.decoding import decode, tune
 from asrtool.data.features.cmvn import Moments, write_cmvn
 from asrtool.data.storage.index import Utterance, write_index
 from asrtool.data.storage.shard import write_shard
@@ -95,14 +94,12 @@ def write_features(folder: Path) -> None:
     write_cmvn(folder, {}, Moments.of(np.concatenate([feats_TF for _, feats_TF in items])))
 
 
-def run(work: Path, command: Any, *words: object, executor: str = "local", methods: str = METHODS) -> None:
+def run(work: Path, command: str, *words: object, executor: str = "local", methods: str = METHODS) -> None:
     """Batches hold one or two utterances."""
     options = [word for name in SEARCHED for word in (f"--{name}", work / name)]
     settings = [f"decode.methods={methods}", "decode.num_jobs=1", "decode.batch_s=0.6"]
     options += [word for each in settings for word in ("--set", each)]
-    words = (work / "average" / "model.pt", *words, *options, "--executor", executor)
-    done = CliRunner().invoke(command, [str(word) for word in words], catch_exceptions=False)
-    assert done.exit_code == 0, done.output
+    run_command(command, work / "average" / "model.pt", *words, *options, "--executor", executor)
 
 
 @pytest.mark.slow
@@ -111,9 +108,9 @@ def test_workers_find_what_processes_find(cluster: Cluster, work: Path, tmp_path
     executors = {"here": "local", "there": f"dask:{cluster.address}"}
     for name, executor in executors.items():
         out = tmp_path / name
-        run(work, tune, work / "features" / "dev", out / "tune", executor=executor)
+        run(work, "tune", work / "features" / "dev", out / "tune", executor=executor)
         words = ("--tuning", out / "tune" / "tuning.json")
-        run(work, decode, work / "features", out / "decode", *words, executor=executor)
+        run(work, "decode", work / "features", out / "decode", *words, executor=executor)
     files = sorted(path.relative_to(tmp_path / "here") for path in (tmp_path / "here").rglob("*") if path.is_file())
     assert len(files) == 2 + 2 * 3 * 4 + 1 + 2  # with marks of both folders
     assert files == sorted(
@@ -133,7 +130,7 @@ def test_a_worker_that_is_killed_costs_its_batch_and_each_opens_once(
     executor = f"dask:{cluster.address}"
     words = ["--set", f"decode.Watched.folder={tmp_path}"]
     (tmp_path / "fatal").touch()
-    run(work, tune, work / "features" / "dev", tmp_path / "out", *words, executor=executor, methods=WATCHED)
+    run(work, "tune", work / "features" / "dev", tmp_path / "out", *words, executor=executor, methods=WATCHED)
     assert not (tmp_path / "fatal").exists()
     searched = {path.name: path.read_text() for path in tmp_path.glob("searched-*")}
     assert len(searched) == 2 * NUM_UTTERANCES

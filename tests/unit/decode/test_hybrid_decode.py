@@ -6,11 +6,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from click.testing import CliRunner
+from commands import run_command
 from made_up import acoustic_of, open_searches, write_phone_language
 from toy_graph import make_random_tree
 
-from asrtool.cli.lang import graph
 from asrtool.decode.decoder import Searches
 from asrtool.decode.parameters import DecodingParameters
 from asrtool.errors import AsrtoolError
@@ -38,10 +37,8 @@ def work(tmp_path_factory: pytest.TempPathFactory) -> Path:
     write_phone_language(work, SENTENCES)
     build_graph(work / "lang", work / "lm" / "G.arpa", work / "ctc", CtcTopology().transducer)
     TREE.save(work)
-    paths = [str(work / name) for name in ("lang", "lm/G.arpa", "hybrid")]
-    command = [*paths, "--targets", str(work), "--set", HYBRID[0], "--set", HYBRID[1]]
-    made = CliRunner().invoke(graph, command, catch_exceptions=False)
-    assert made.exit_code == 0
+    paths = [work / name for name in ("lang", "lm/G.arpa", "hybrid")]
+    run_command("graph", *paths, "--targets", work, "--set", HYBRID[0], "--set", HYBRID[1])
     return work
 
 
@@ -104,10 +101,9 @@ def test_a_graph_of_another_tree_is_refused(work: Path) -> None:
 
 
 def test_a_graph_without_a_tree_is_refused(work: Path, tmp_path: Path) -> None:
-    command = [str(work / name) for name in ("lang", "lm/G.arpa")]
-    words = [*command, str(tmp_path / "graph"), "--set", HYBRID[0], "--set", HYBRID[1]]
+    words = [work / "lang", work / "lm/G.arpa", tmp_path / "graph", "--set", HYBRID[0], "--set", HYBRID[1]]
     with pytest.raises(AsrtoolError, match=r"frame-ce has a decision tree, and --targets is not given; name the fold"):
-        CliRunner().invoke(graph, words, catch_exceptions=False)
+        run_command("graph", *words)
 
 
 def say_by_ctc(phones: str) -> np.ndarray:

@@ -7,10 +7,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from click.testing import CliRunner, Result
+from commands import run_command
 from made_up import MadeUpReader
 
-from asrtool.cli.decoding import decode, tune
 from asrtool.data.storage.index import Utterance
 from asrtool.decode import forward
 from asrtool.errors import AsrtoolError
@@ -117,15 +116,14 @@ def work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def run(work: Path, command: object, methods: str, *options: str) -> Result:
-    words = [str(work / "model.pt"), "--set", f"decode.methods={methods}", "--set", "decode.num_jobs=2", *options]
-    return CliRunner().invoke(command, words, catch_exceptions=False)  # type: ignore[arg-type]
+def run(work: Path, command: str, methods: str, *options: object) -> None:
+    settings = ["--set", f"decode.methods={methods}", "--set", "decode.num_jobs=2"]
+    run_command(command, work / "model.pt", *settings, *options)
 
 
 def test_an_own_method_tunes_and_decodes_what_it_says(work: Path) -> None:
     features, out = work / "features", work / "tune"
-    done = run(work, tune, f"{EVERY},{LOUDER}", str(features / "dev"), str(out))
-    assert done.exit_code == 0
+    run(work, "tune", f"{EVERY},{LOUDER}", features / "dev", out)
     rows = [line.split("\t") for line in (out / "tuning.tsv").read_text().splitlines()]
     assert rows[0][:7] == ["method", "lm_weight", "word_penalty", "beam", "nnlm_weight", "step", "volume"]
     assert [[row[0], *row[5:7], row[-1]] for row in rows[1:]] == [
@@ -134,9 +132,7 @@ def test_an_own_method_tunes_and_decodes_what_it_says(work: Path) -> None:
         [LOUDER, "1", "1", "yes"],
         [LOUDER, "1", "2", "no"],
     ]
-    tuning = ["--tuning", str(out / "tuning.json")]
-    done = run(work, decode, f"{EVERY},{LOUDER}", str(features), str(work / "decode"), *tuning)
-    assert done.exit_code == 0
+    run(work, "decode", f"{EVERY},{LOUDER}", features, work / "decode", "--tuning", out / "tuning.json")
     assert sorted(path.name for path in (work / "decode").glob("[!.]*")) == ["decode.json", "dev", "rt03"]
     lines = [line.split() for line in (work / "decode" / "rt03" / f"{EVERY}.ctm").read_text().splitlines()]
     assert [float(line[2]) for line in lines] == [0.0, 0.05, 0.1, 0.15, 9.0, 9.05, 9.1, 9.15]  # rows of five frames
@@ -145,8 +141,7 @@ def test_an_own_method_tunes_and_decodes_what_it_says(work: Path) -> None:
 
 
 def test_the_settings_of_an_own_method_have_a_table_of_its_name(work: Path) -> None:
-    options = ["--set", "decode.Every.steps=2"]
-    assert run(work, tune, EVERY, str(work / "features" / "dev"), str(work / "tune"), *options).exit_code == 0
+    run(work, "tune", EVERY, work / "features" / "dev", work / "tune", "--set", "decode.Every.steps=2")
     assert json.loads((work / "tune" / "tuning.json").read_text())["methods"][EVERY] == {"step": 2.0}
 
 
@@ -154,7 +149,7 @@ def test_a_class_that_cannot_search_is_named_with_what_it_lacks(work: Path) -> N
     with pytest.raises(
         AsrtoolError, match=r"own_search\.methods:Mute: no search, it lacks search; see docs/guide/exten"
     ):
-        run(work, tune, "own_search.methods:Mute", str(work / "features" / "dev"), str(work / "tune"))
+        run(work, "tune", "own_search.methods:Mute", str(work / "features" / "dev"), str(work / "tune"))
 
 
 @pytest.mark.parametrize("num_jobs", [1, 2])
@@ -162,7 +157,7 @@ def test_a_search_that_returns_words_alone_is_refused(num_jobs: int, work: Path)
     jobs = ["--set", f"decode.num_jobs={num_jobs}"]
     message = r"^decode.methods = own_search\.methods:Bare returned tuple, expected asrtool\.decode\.\S+:SearchRes"
     with pytest.raises(AsrtoolError, match=message):
-        run(work, tune, "own_search.methods:Bare", str(work / "features" / "dev"), str(work / "tune"), *jobs)
+        run(work, "tune", "own_search.methods:Bare", str(work / "features" / "dev"), str(work / "tune"), *jobs)
 
 
 def test_a_method_that_cannot_search_the_scores_of_the_model_is_refused(
@@ -171,11 +166,11 @@ def test_a_method_that_cannot_search_the_scores_of_the_model_is_refused(
     """Settings of the command name no objective: what counts is the one in the model file."""
     monkeypatch.setattr(registry.settings_class("search", EVERY), "objectives", ("transducer",))
     with pytest.raises(AsrtoolError, match=r"model\.pt: decode.methods names .*Every, which cannot search .* = ctc"):
-        run(work, tune, EVERY, str(work / "features" / "dev"), str(work / "tune"))
+        run(work, "tune", EVERY, str(work / "features" / "dev"), str(work / "tune"))
 
 
 def test_a_tuning_of_an_own_method_must_have_its_parameters(work: Path) -> None:
     tuning = work / "tuning.json"
     tuning.write_text(json.dumps({"methods": {EVERY: {"beam": 3}}}))
     with pytest.raises(AsrtoolError, match=r"expected a number for each of step; run `asrtool tune`"):
-        run(work, decode, EVERY, str(work / "features"), str(work / "decode"), "--tuning", str(tuning))
+        run(work, "decode", EVERY, str(work / "features"), str(work / "decode"), "--tuning", str(tuning))

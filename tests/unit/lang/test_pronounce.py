@@ -9,11 +9,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
+from commands import run_command
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from asrtool.cli.lang import tokenizer as command
 from asrtool.errors import AsrtoolError
 from asrtool.lang.lexicon import build_lang, read_lexicon
 from asrtool.lang.phones import (
@@ -250,12 +249,7 @@ def test_characters_outside_normalised_text_are_named(folder: Path, tmp_path: Pa
 def test_the_setting_chooses_the_unit_and_one_replaces_the_other(tmp_path: Path) -> None:
     (tmp_path / "text").write_text(TEXT)
     train_tokenizer(tmp_path / "text", tmp_path / "out", 40)
-    run = CliRunner().invoke(
-        command,
-        [str(tmp_path / "text"), str(tmp_path / "out"), "--set", "tokenizer.unit=phone"],
-        catch_exceptions=False,
-    )
-    assert run.exit_code == 0, run.output
+    run_command("tokenizer", tmp_path / "text", tmp_path / "out", "--set", "tokenizer.unit=phone")
     assert sorted(path.name for path in (tmp_path / "out").glob("[!.]*")) == ["pronunciations.txt", "tokens.txt"]
     assert isinstance(Tokenizer.load(tmp_path / "out"), PhoneTokenizer)
     train_tokenizer(tmp_path / "text", tmp_path / "out", 40)

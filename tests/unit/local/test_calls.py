@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import soundfile
-from click.testing import CliRunner
+from commands import run_command
 from lhotse.audio.backend import audio_backend
 from lhotse.recipes import prepare_fisher_english, prepare_switchboard
 from memory import peak_bytes
@@ -24,7 +24,6 @@ from small_releases import (
     write_swbd_side,
 )
 
-from asrtool.cli.prepare import prepare as prepare_command
 from asrtool.errors import AsrtoolError
 from asrtool.local.corpora.fisher import Corpus as Fisher
 from asrtool.local.corpora.swbd import Corpus as Swbd
@@ -271,8 +270,8 @@ def test_transcripts_are_read_without_audio_and_files_as_plain_text(transcripts:
         "1.fisher.txt": "a t and t maybe [laughter]\n" * 2,
         "2.My_web.txt": "hello world\nuh-huh th- [noise]\n",
     }
-    command = ["text", str(transcripts), str(tmp_path / "text"), "--set", f"lm.extra_text=[{','.join(names)}]"]
-    assert CliRunner().invoke(prepare_command, [*command, "--set", "data.text_rules=unicode"]).exit_code == 0
+    settings = ["--set", f"lm.extra_text=[{','.join(names)}]", "--set", "data.text_rules=unicode"]
+    run_command("prepare", "text", transcripts, tmp_path / "text", *settings)
     assert (tmp_path / "text" / "2.My_web.txt").read_text() == "hello world\nroom 42\nuh huh th [noise]\n"
     assert (tmp_path / "text" / "1.fisher.txt").read_text() == written["1.fisher.txt"]
     write_extra_texts(transcripts, tmp_path / "text", names[:1])

@@ -8,12 +8,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 import soundfile
-from click.testing import CliRunner
+from commands import run_command
 from lhotse import AudioSource, Recording, SupervisionSegment
 from memory import peak_bytes
 from small_releases import make_data, read_manifests
 
-from asrtool.cli.main import cli
 from asrtool.data.duplicates import fingerprint
 from asrtool.data.manifests.manifest import Drop, read_drops, read_report, write_manifests
 from asrtool.data.manifests.sets import EvaluationSet, Sets, write_sets
@@ -71,9 +70,8 @@ LEAKED = {("train1", "train", "hub50", "hub5"), ("train3", "train", "dev0", "dev
 
 def test_reported_is_what_is_found_and_nothing_is_left_out(manifests: Path) -> None:
     before = {path: path.read_bytes() for path in sorted(manifests.rglob("*")) if path.is_file()}
-    words = ["prepare", "same-audio", str(manifests), "--set", "data.same_audio=report", "--set", "features.num_jobs=1"]
-    done = CliRunner().invoke(cli, words)
-    assert done.exit_code == 0, done.output
+    settings = ["--set", "data.same_audio=report", "--set", "features.num_jobs=1"]
+    done = run_command("prepare", "same-audio", manifests, *settings)
     assert found(manifests) == {*LEAKED, WITHIN}
     assert "1 pairs of utterances of train and hub5 are one sound" in done.output
     assert {path: path.read_bytes() for path in before} == before

@@ -5,12 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
+from commands import run_command
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from lhotse import SupervisionSegment
 
-from asrtool.cli.results import score
 from asrtool.decode.ctm import Segment, format_ctm
 from asrtool.decode.words import Word
 from asrtool.errors import AsrtoolError
@@ -73,8 +72,7 @@ def test_utterances_of_any_names_that_overlap_are_scored_each_for_itself(
     utterances.write_text(format_ctm(decoded), encoding="utf-8")
     result = score_all(folder, folder, folder / "out", ["test"])["test", "beam"]
     assert {s.id: (s.file, s.speaker, s.alignment.counts) for s in result.segments} == expected
-    arguments = ["hub5", "--ref", folder / "test/ref.stm", "--hyp", utterances, "--out", folder / "one"]
-    CliRunner().invoke(score, [str(each) for each in arguments], catch_exceptions=False)
+    run_command("score", "hub5", "--ref", folder / "test/ref.stm", "--hyp", utterances, "--out", folder / "one")
     assert (folder / "one/segments.jsonl").read_bytes() == (folder / "out/test/beam/segments.jsonl").read_bytes()
     read = read_segments(folder / "out" / "test" / "beam")
     assert {s.id: (s.file, s.speaker, s.alignment.counts) for s in read} == expected

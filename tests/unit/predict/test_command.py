@@ -6,20 +6,15 @@ import json
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
+from commands import error_of, run_command
 from systems import ALL
-
-from asrtool.cli.main import cli
-from asrtool.errors import AsrtoolError
 
 DRAWN = ("allreduce", "adpsgd", "bmuf")
 TURNING = "distributed.adpsgd.ring=systems:turning_ring"
 
 
 def run(*words: str) -> str:
-    done = CliRunner().invoke(cli, ["theory", *words], catch_exceptions=False)
-    assert done.exit_code == 0, done.output
-    return done.output
+    return run_command("theory", *words).output
 
 
 @pytest.mark.parametrize("num", [1, 2, 5])
@@ -120,7 +115,6 @@ def test_a_figure_is_drawn_and_is_the_same_each_time(name: str, settings: dict[s
 def test_what_cannot_be_answered_is_refused_with_what_to_do(words: list[str], expected: str) -> None:
     if "--strategy" not in words:
         words = ["--strategy", "adpsgd-fixed", *words]
-    with pytest.raises(AsrtoolError) as caught:
-        CliRunner().invoke(cli, ["theory", "--num-learners", "4", *words], catch_exceptions=False)
-    assert expected in str(caught.value)
-    assert "\n" not in str(caught.value)
+    error = str(error_of("theory", "--num-learners", "4", *words))
+    assert expected in error
+    assert "\n" not in error

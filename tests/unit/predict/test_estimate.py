@@ -6,11 +6,9 @@ import json
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
+from commands import error_of, run_command
 
-from asrtool.cli.main import cli
 from asrtool.data.manifests.manifest import audio_files_below
-from asrtool.errors import AsrtoolError
 from asrtool.local.corpora.fisher import Corpus as Fisher
 from asrtool.local.corpora.swbd import Corpus as Swbd
 from asrtool.local.sets.hours import data_amount, epoch_hours, extra_words
@@ -31,9 +29,7 @@ SMALL = ["model.lstm.num_layers=2", "model.lstm.hidden_size=16", "features.fbank
 def estimate(work: Path, *words: str) -> dict[str, list[str]]:
     """Stage -> cells of its row, and under "" the lines below the table."""
     overrides = [word for setting in SMALL for word in ("--set", setting)]
-    command = ["run", "--recipe", "swbd", "--work", str(work), "--estimate", *overrides, *words]
-    result = CliRunner().invoke(cli, command, catch_exceptions=False)
-    assert result.exit_code == 0
+    result = run_command("run", "--recipe", "swbd", "--work", work, "--estimate", *overrides, *words)
     assert not work.exists() or not (work / "corpus").exists()  # nothing ran
     rows = [line for line in result.output.splitlines() if line.startswith("| ")][2:]
     cells = [row.strip("| ").split(" | ") for row in rows]
@@ -108,10 +104,9 @@ def test_audio_that_has_to_be_decoded_counts(tmp_path: Path, monkeypatch: pytest
 
 
 def test_a_corpus_of_unknown_size_is_prepared_first(tmp_path: Path) -> None:
-    command = ["run", "--recipe", "own", "--work", str(tmp_path), "--estimate"]
-    result = CliRunner().invoke(cli, [*command, "--set", "paths.own_train=/audio", "--set", "paths.own_test=/audio"])
-    assert isinstance(result.exception, AsrtoolError)
-    assert "how much speech own has is not known" in str(result.exception)
+    command = ["run", "--recipe", "own", "--work", tmp_path, "--estimate"]
+    error = error_of(*command, "--set", "paths.own_train=/audio", "--set", "paths.own_test=/audio")
+    assert "how much speech own has is not known" in str(error)
 
 
 NOTHING = Cost(0.0, 0.0, 0.0, 0.0)

@@ -12,11 +12,10 @@ from typing import Any, cast
 import numpy as np
 import pytest
 import torch
-from click.testing import CliRunner
+from commands import run_command
 from systems import system_of
 from torch import Tensor, nn
 
-from asrtool.cli.main import cli
 from asrtool.errors import AsrtoolError
 from asrtool.predict.theory import measure as measuring
 from asrtool.predict.theory.bounds import Constants
@@ -221,6 +220,5 @@ def test_the_rate_is_that_of_the_training_which_is_measured(chain: Path, monkeyp
         (of_chain, 0.05),
         (("--measure", str(chain), "--rate", "0.2"), 0.2),
     ):
-        asked = ["theory", "--strategy", "allreduce", "--num-learners", "2", "--json", *words]
-        done = CliRunner().invoke(cli, asked, catch_exceptions=False)
+        done = run_command("theory", "--strategy", "allreduce", "--num-learners", "2", "--json", *words)
         assert json.loads(done.stdout)["rate"] == pytest.approx(rate), words

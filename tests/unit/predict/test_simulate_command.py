@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from click.testing import CliRunner
+from commands import run_command
 
 from asrtool.cli.main import cli
 from asrtool.errors import AsrtoolError
@@ -27,9 +28,7 @@ SMALL = ("--set", "job.num_samples=8000", "--set", "job.batch=10")
 
 
 def simulate(*words: str) -> str:
-    done = CliRunner().invoke(cli, ["simulate", *words], catch_exceptions=False)
-    assert done.exit_code == 0, done.output
-    return done.stdout
+    return run_command("simulate", *words).stdout
 
 
 def test_it_says_in_words_who_waits_for_whom() -> None:
@@ -41,9 +40,9 @@ def test_it_says_in_words_who_waits_for_whom() -> None:
 
 def test_it_says_why_a_strategy_asked_for_by_name_is_left_out() -> None:
     words = "simulate --num-learners 1,16 --set network.learners_per_node=8 --json"
-    assert "hogwild" not in CliRunner().invoke(cli, [*words.split(), *SMALL]).stderr
+    assert "hogwild" not in run_command(*words.split(), *SMALL).stderr
     named = [word for name in ("hogwild", "single", "allreduce") for word in ("--strategy", name)]
-    done = CliRunner().invoke(cli, [*words.split(), *SMALL, *named])
+    done = run_command(*words.split(), *SMALL, *named)
     assert [row["strategy"] for row in json.loads(done.stdout)] == ["hogwild", "single", "allreduce", "allreduce"]
     first, second = done.stderr.splitlines()
     assert first.endswith("WARNING strategy hogwild: 16 learners of 8 a node have no common memory")

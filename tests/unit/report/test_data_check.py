@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 import soundfile
 from click.testing import CliRunner
+from commands import error_of, run_command
 from scipy.signal import resample_poly
 
 from asrtool.cli.main import cli
@@ -100,7 +101,7 @@ def test_faults_planted_in_a_folder_are_found_with_the_file_and_nothing_else_is(
     folder = write_pairs(tmp_path / "data", NUM, "flac", {number: change for number, (_, change) in faults.items()})
     cut = folder / "u09.flac"
     cut.write_bytes(cut.read_bytes()[:5000])
-    result = CliRunner().invoke(cli, ["check", str(folder), str(tmp_path / "out")], catch_exceptions=False)
+    result = run_command("check", folder, tmp_path / "out")
     rows = [line.strip("| ").split(" | ") for line in result.stdout.splitlines() if line.startswith("|")]
     expected = {what: [f"1 of {NUM - 1}", f"u{number:02}"] for number, (what, _) in faults.items()}
     expected |= {"set aside: unusable audio": [f"1 of {NUM}", "u09"]}
@@ -217,9 +218,8 @@ def test_a_folder_of_manifests_is_listened_to_as_it_is(tmp_path: Path) -> None:
     narrow = resample_poly(sounds_like_speech(np.random.default_rng(1))[::2], 2, 1)
     soundfile.write(folder / "a.wav", narrow, RATE_HZ)
     (folder / "a.txt").write_text("one two")
-    run = CliRunner()
-    assert run.invoke(cli, ["prepare", "folder", str(folder), str(tmp_path / "m")]).exit_code == 0
-    there, prepared = (run.invoke(cli, ["check", str(path)]).stdout for path in (folder, tmp_path / "m"))
+    run_command("prepare", "folder", folder, tmp_path / "m")
+    there, prepared = (run_command("check", path).stdout for path in (folder, tmp_path / "m"))
     assert there == prepared
     assert "features.resample = true, features.sampling_rate_hz = 8000" in there
 
@@ -237,5 +237,5 @@ def test_a_place_that_would_not_be_replaced_is_named_before_anything_is_listened
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "thesis.tex").touch()
     monkeypatch.setattr("asrtool.local.layouts.detect.prepare_any", None)
-    done = CliRunner().invoke(cli, ["check", str(tmp_path / "data"), str(tmp_path / "other")])
-    assert "other: holds other files and would be replaced" in str(done.exception)
+    error = error_of("check", tmp_path / "data", tmp_path / "other")
+    assert "other: holds other files and would be replaced" in str(error)

@@ -6,10 +6,9 @@ import json
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
+from commands import error_of, run_command
 from report_work import write_lines, write_training
 
-from asrtool.cli.main import cli
 from asrtool.report.figures.training_figures import describe_training, figure_names
 from asrtool.report.training import read_training
 from asrtool.report.watch import format_progress
@@ -102,9 +101,7 @@ def test_one_host_has_neither(tmp_path: Path) -> None:
 
 def test_watch_shows_the_newest_report_and_ends_with_the_training(train: Path) -> None:
     for folder in (train, train.parent):
-        done = CliRunner().invoke(cli, ["watch", str(folder)])
-        assert done.exit_code == 0
-        first, head, *hosts = done.output.splitlines()
+        first, head, *hosts = run_command("watch", folder).output.splitlines()
         # a step of 100, 200 and 300 frames each quarter second
         known = "epoch 1, step 40, loss 2.0000, loss on dev 1.5000 after epoch 1, 2,400 frames/s of all learners"
         assert known in first
@@ -128,12 +125,11 @@ def test_watch_counts_the_frames_of_learners_that_are_alive(train: Path) -> None
 
 def test_watch_of_a_running_training_says_how_old_its_last_step_is(train: Path) -> None:
     (train / "train.json").unlink()
-    assert "s ago" in CliRunner().invoke(cli, ["watch", str(train), "--once"]).output
+    assert "s ago" in run_command("watch", train, "--once").output
     (train / "metrics.jsonl").unlink()  # before the first report, or learner 0 has no batch
     assert ": epoch 1, step 40, 2,400 frames/s of all learners, last step " in format_progress(train)
     for path in (train / "learners").iterdir():
         path.write_text("")
-    assert "no learner has finished a step" in CliRunner().invoke(cli, ["watch", str(train), "--once"]).output
+    assert "no learner has finished a step" in run_command("watch", train, "--once").output
     (train / "inputs.json").unlink()
-    error = CliRunner().invoke(cli, ["watch", str(train), "--once"]).exception
-    assert "no training has begun there" in str(error)
+    assert "no training has begun there" in str(error_of("watch", train, "--once"))

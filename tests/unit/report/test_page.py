@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from chromium import Chromium, chromium
 from click.testing import CliRunner
+from commands import error_of, run_command
 from report_work import Said, score, usual, without_figures, write_json, write_set, write_work
 
 from asrtool.cli.results import report
@@ -321,7 +322,7 @@ def test_audio_is_that_of_the_utterance_and_its_channel(page: Path, browser: Chr
 def test_no_more_utterances_have_audio_than_asked_for(works: list[Path], tmp_path: Path) -> None:
     copy = Path(shutil.copytree(works[1], tmp_path / "copy"))
     for num, clips in ((0, 0), (2, 4)):
-        done = CliRunner().invoke(report, [str(copy), "--clips", str(num)], catch_exceptions=False)
+        done = run_command("report", copy, "--clips", num)
         assert done.output.split() == [str(copy / "RESULTS.md"), str(copy / "RESULTS.html")]
         assert (copy / "RESULTS.html").read_text(encoding="utf-8").count("<audio") == clips  # of hub5 and of dev
 
@@ -410,7 +411,7 @@ def test_several_experiments_go_to_a_folder_of_their_own(works: list[Path], tmp_
         ([*words, "--out", words[0]], "is one of the experiments"),
         ([words[0], f"{words[0]}/.", "--out", str(tmp_path)], "the same work directory twice"),
     ):
-        assert said in str(CliRunner().invoke(report, arguments).exception)
+        assert said in str(error_of("report", *arguments))
     assert list(tmp_path.iterdir()) == []
 
 
@@ -478,5 +479,4 @@ def test_of_many_stretches_of_errors_a_pair_has_a_p_value_and_a_verdict(tmp_path
 
 
 def run_report(work: Path) -> Path:
-    done = CliRunner().invoke(report, [str(work)], catch_exceptions=False)
-    return Path(done.output.split()[1])
+    return Path(run_command("report", work).output.split()[1])

@@ -9,10 +9,9 @@ import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
+from commands import run_command
 from report_work import write_lines, write_training
 
-from asrtool.cli.main import cli
 from asrtool.report.figures.training_figures import describe_training, plot_training, warn_of_overfitting
 from asrtool.report.training import read_training
 
@@ -54,7 +53,7 @@ def test_figures_with_named_axes_and_a_table_show_what_each_learner_did(tmp_path
 def test_a_work_folder_is_drawn_as_the_training_in_it(tmp_path: Path) -> None:
     write_training(tmp_path / "train")
     for number, folder in enumerate((tmp_path, tmp_path / "train")):
-        assert CliRunner().invoke(cli, ["plot", str(folder), str(tmp_path / f"out{number}")]).exit_code == 0
+        run_command("plot", folder, tmp_path / f"out{number}")
     assert (tmp_path / "out0/training.md").read_bytes() == (tmp_path / "out1/training.md").read_bytes()
 
 

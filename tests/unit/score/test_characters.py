@@ -9,12 +9,11 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
+from commands import run_command
 from hypothesis import example, given
 from hypothesis import strategies as st
 
 import asrtool
-from asrtool.cli.results import score
 from asrtool.score.align import align_words
 from asrtool.score.hub5 import score_hub5
 from asrtool.score.result import Alignment, Characters, edit_distance
@@ -136,7 +135,7 @@ def test_as_many_characters_as_sclite_counts_and_never_more_errors(seed: int, tm
 def test_characters_are_in_every_table(tmp_path: Path) -> None:
     write_case(tmp_path, 1)
     options = ["--ref", tmp_path / "r.stm", "--hyp", tmp_path / "h.ctm", "--out", tmp_path / "out"]
-    done = CliRunner().invoke(score, ["hub5", *map(str, options)], catch_exceptions=False)
+    done = run_command("score", "hub5", *options)
     result = score_hub5(tmp_path / "r.stm", tmp_path / "h.ctm")
     overall = json.loads((tmp_path / "out" / "score.json").read_text())
     assert (overall["overall"]["chars"], overall["overall"]["char_err"]) == result.characters

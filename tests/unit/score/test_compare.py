@@ -15,6 +15,7 @@ from statistics import NormalDist
 import numpy as np
 import pytest
 from click.testing import CliRunner
+from commands import run_command
 from hub5_cases import GLM, SCTK, Case, skip_without_sctk, write
 from hypothesis import given
 from hypothesis import strategies as st
@@ -139,7 +140,7 @@ def test_compare_prints_rates_interval_and_test(tmp_path: Path) -> None:
     ref = [" ".join(rng.choices("abcde", k=8)) for _ in range(80)]
     good, bad = ([" ".join("x" if rng.random() < p else w for w in t.split()) for t in ref] for p in (0.05, 0.2))
     a, b = score_texts(tmp_path / "1", "a", ref, bad), score_texts(tmp_path / "2", "b", ref, good)
-    found = json.loads(CliRunner().invoke(compare, [str(a), str(b / "score.json"), "--json"]).output)
+    found = json.loads(run_command("compare", a, b / "score.json", "--json").output)
     rates = [100 * sum(text.count("x") for text in texts) / 640 for texts in (bad, good)]
     assert [found["wer_a"], found["wer_b"], found["difference"]] == pytest.approx([*rates, rates[0] - rates[1]])
     assert found["num_units"] == 4
@@ -149,7 +150,7 @@ def test_compare_prints_rates_interval_and_test(tmp_path: Path) -> None:
     again = compare_scores(b, a)
     assert again.difference == pytest.approx(-found["difference"])
     assert again.interval == pytest.approx((-high, -low))
-    text = CliRunner().invoke(compare, [str(a), str(b)], catch_exceptions=False).output
+    text = run_command("compare", a, b).output
     assert f"A - B {found['difference']:+.2f} points" in text
     assert "by bootstrap over speakers" in text
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
+from commands import run_command
 from hub5_cases import GLM, write
 
 from asrtool.cli.results import score
@@ -139,7 +140,7 @@ def test_confusions_are_sorted_by_their_number_and_then_by_words() -> None:
 def test_wer_prints_a_table(tmp_path: Path) -> None:
     (tmp_path / "ref").write_text("a b\n")
     (tmp_path / "hyp").write_text("a c\n")
-    done = CliRunner().invoke(score, ["wer", str(tmp_path / "ref"), str(tmp_path / "hyp")], catch_exceptions=False)
+    done = run_command("score", "wer", tmp_path / "ref", tmp_path / "hyp")
     assert done.output.splitlines()[-1].split() == ["Overall", "1", "2", "1", "1", "0", "0", "1", "50.00", "50.00"]
 
 
@@ -163,7 +164,6 @@ def test_only_the_counts_of_hub5_00_make_a_table_of_that_name() -> None:
 def test_the_command_scores_the_sets_that_the_manifests_list(tmp_path: Path) -> None:
     write_decoded(tmp_path, "dev", "calls", "talks", "train")
     write_sets(tmp_path, Sets((EvaluationSet("talks"), EvaluationSet("calls"))))
-    arguments = ["all", str(tmp_path), str(tmp_path), str(tmp_path / "out")]
-    done = CliRunner().invoke(score, arguments, catch_exceptions=False)
+    done = run_command("score", "all", tmp_path, tmp_path, tmp_path / "out")
     assert re.findall(r"^\w+, greedy", done.output, re.MULTILINE) == ["dev, greedy", "talks, greedy", "calls, greedy"]
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["calls", "dev", "talks"]

@@ -7,10 +7,9 @@ import stat
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
+from commands import run_command
 from hub5_cases import GLM, SCTK, SPECIAL, Case, skip_without_sctk, write
 
-from asrtool.cli.results import score
 from asrtool.data.manifests.sets import EvaluationSet, Sets, write_sets
 from asrtool.errors import AsrtoolError
 from asrtool.score import sctk
@@ -171,8 +170,8 @@ def make_files(folder: Path) -> tuple[Path, Path, Path]:
 @needs_sctk
 def test_equal_counts_pass(tmp_path: Path) -> None:
     ref, hyp, glm = make_files(tmp_path)
-    arguments = ["hub5", "--ref", ref, "--hyp", hyp, "--glm", glm, "--out", tmp_path / "out", "--check-sctk"]
-    CliRunner().invoke(score, [str(argument) for argument in arguments], catch_exceptions=False)
+    words = ["--ref", ref, "--hyp", hyp, "--glm", glm, "--out", tmp_path / "out", "--check-sctk"]
+    run_command("score", "hub5", *words)
     assert (tmp_path / "out/score.json").exists()
     check_sctk(score_hub5(ref, hyp), ref, hyp, None)
 
@@ -184,8 +183,7 @@ def test_every_set_and_method_is_checked(tmp_path: Path) -> None:
         for path, new in ((ref, "ref.stm"), (hyp, "greedy.ctm"), (glm, "ref.glm")):
             path.rename(path.with_name(new))
     write_sets(tmp_path, Sets((EvaluationSet("test"),)))
-    arguments = ["all", str(tmp_path), str(tmp_path), str(tmp_path / "out"), "--check-sctk"]
-    done = CliRunner().invoke(score, arguments, catch_exceptions=False)
+    done = run_command("score", "all", tmp_path, tmp_path, tmp_path / "out", "--check-sctk")
     assert done.output.count("Overall") == 2
 
 

@@ -8,11 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner
+from commands import run_command
 from toy_task import assert_same_bits
 from trainings import summary
 
-from asrtool.cli.main import cli
 from asrtool.errors import AsrtoolError
 from asrtool.recipe import source
 from asrtool.settings import registry
@@ -178,7 +177,7 @@ def test_the_code_that_trained_is_recorded_once_for_each_code(toy, toy_config, t
     def train() -> list[str]:
         words = ["train", toy / "features", toy / "tokenizer", out, "--config", toy_config]
         monkeypatch.setattr(sys, "argv", ["asrtool", *map(str, words)])
-        done = CliRunner().invoke(cli, list(map(str, words)), catch_exceptions=False)
+        done = run_command(*words)
         warned.append(done.output.count("WARNING code changed since the checkpoint: training resumes"))
         codes: list[str] = summary(out)["code"]
         return codes

@@ -11,10 +11,9 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from click.testing import CliRunner
+from commands import run_command
 from trainings import metrics, toy_job
 
-from asrtool.cli.main import cli
 from asrtool.distributed.world import World
 from asrtool.errors import AsrtoolError
 from asrtool.settings import registry
@@ -93,7 +92,7 @@ def test_a_wrong_name_is_answered_with_those_of_plugins() -> None:
 def test_a_corpus_of_a_plugin_has_a_command(monkeypatch: pytest.MonkeyPatch) -> None:
     path = registry.path_of("corpus", "an4")
     monkeypatch.setattr(registry, "plugins", lambda kind: {"speech": path} if kind == "corpus" else {})
-    found = [CliRunner().invoke(cli, ["prepare", name, "--help"]).stdout for name in ("speech", path)]
+    found = [run_command("prepare", name, "--help").stdout for name in ("speech", path)]
     assert found[0].partition("\n")[2] == found[1].partition("\n")[2]
     assert found[0].startswith("Usage: cli prepare speech")
     assert load_config(overrides=["data.train=speech"]).data.train[0].name == path

@@ -11,12 +11,11 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from click.testing import CliRunner
+from commands import run_command
 from learners import MANY_BATCHES, batches_trained, planned
 from toy_task import assert_same_bits, last_weights
 from trainings import LOCKSTEP, dev_losses, json_lines, named, run_training, summary, toy_job
 
-from asrtool.cli.main import cli
 from asrtool.errors import AsrtoolError
 from asrtool.models.acoustic import load_model
 from asrtool.predict.simulate.events import Event
@@ -159,9 +158,7 @@ def test_the_command_replays_a_training_and_refuses_what_cannot_be(learners, wor
     real = tmp_path / "real"
     overrides = ("distributed.strategy=adpsgd-random", "train.peak_lr=0.01")
     learners.run(train_logged, work, work / "config" / "train.toml", real, overrides)
-    words = ["--train", work, "--replay", real, "--out", tmp_path / "again", "--json"]
-    result = CliRunner().invoke(cli, ["simulate", *map(str, words)], catch_exceptions=False)
-    assert result.exit_code == 0, result.output
+    result = run_command("simulate", "--train", work, "--replay", real, "--out", tmp_path / "again", "--json")
     assert [found["num_learners"] for found in json.loads(result.stdout)] == [4]
     theirs, ours = last_weights(real), weights_of(tmp_path / "again")
     for name, weight in theirs.items():

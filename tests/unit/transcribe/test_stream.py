@@ -15,6 +15,7 @@ import pytest
 import soundfile
 import torch
 from click.testing import CliRunner
+from commands import error_of, run_command
 from toy_work import FEATURES, make_work
 
 import asrtool
@@ -138,10 +139,9 @@ def test_latency_is_when_a_word_came_to_stay() -> None:
 def test_the_command_writes_lines_and_json(work: Path, tmp_path: Path) -> None:
     soundfile.write(tmp_path / "a.wav", sweeps(20.0, 1.5), RATE)
     words = ["transcribe", "--stream", str(work), str(tmp_path / "a.wav")]
-    text = CliRunner().invoke(cli, words)
-    assert text.exit_code == 0, text.output
+    text = run_command(*words)
     assert "words are shown" in text.stderr
-    found = [json.loads(line) for line in CliRunner().invoke(cli, [*words, "--format", "json"]).stdout.splitlines()]
+    found = [json.loads(line) for line in run_command(*words, "--format", "json").stdout.splitlines()]
     assert [one["text"] for one in found if one["final"] and one["text"]] == text.stdout.splitlines()
     assert all(a["at_s"] <= b["at_s"] for a, b in itertools.pairwise(found))
     assert CliRunner().invoke(cli, [*words, "--format", "srt"]).exit_code == 2
@@ -162,7 +162,5 @@ def test_a_pipe_is_never_kept_until_its_end(work: Path, tmp_path: Path) -> None:
 
     writer = threading.Thread(target=write, daemon=True)
     writer.start()
-    result = CliRunner().invoke(cli, ["transcribe", "--stream", str(work), str(tmp_path / "pipe")])
-    assert isinstance(result.exception, AsrtoolError)
-    assert "while it arrives" in result.exception.what
+    assert "while it arrives" in error_of("transcribe", "--stream", work, tmp_path / "pipe").what
     writer.join()

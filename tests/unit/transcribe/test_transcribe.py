@@ -13,13 +13,12 @@ import numpy as np
 import pytest
 import soundfile
 import torch
-from click.testing import CliRunner
+from commands import error_of, run_command
 from lhotse import CutSet, MonoCut, MultiCut, Recording, validate
 from toy_work import FEATURES, make_work
 
 import asrtool
 from asrtool.bundle.trained import open_trained
-from asrtool.cli.main import cli
 from asrtool.data.features.cmvn import Cmvn, Moments
 from asrtool.data.features.feature_type import frames_of
 from asrtool.errors import AsrtoolError
@@ -64,9 +63,7 @@ def call(work: Path) -> Path:
 
 
 def run(*words: str | Path) -> str:
-    result = CliRunner().invoke(cli, ["transcribe", *map(str, words)], catch_exceptions=False)
-    assert result.exit_code == 0, result.output
-    return result.stdout
+    return run_command("transcribe", *words).stdout
 
 
 def test_words_are_those_of_the_model_on_each_piece(work: Path, call: Path) -> None:
@@ -127,10 +124,10 @@ def test_the_command_aligns_a_recording_with_its_words(work: Path, call: Path, t
     with asrtool.load(work) as recogniser:
         expected = FORMATS[form][1](recogniser.align_transcript(call, "so what did you do", 2))
     options = ["--format", form, "--channel", "2"]
-    words = list(map(str, ["align", work, call, tmp_path / "call.txt", *options]))
-    assert CliRunner().invoke(cli, words, catch_exceptions=False).stdout == expected
+    words = ("align", work, call, tmp_path / "call.txt")
+    assert run_command(*words, *options).stdout == expected
     out = tmp_path / "out"
-    assert CliRunner().invoke(cli, [*words[:4], str(out), *options], catch_exceptions=False).exit_code == 0
+    run_command(*words, out, *options)
     assert out.read_text(encoding="utf-8") == expected
 
 
@@ -148,7 +145,7 @@ def test_an_address_is_refused_as_one(work: Path, tmp_path: Path, words: Sequenc
     (tmp_path / "TEXT").write_text("so")
     named = {"MODEL": str(work), "TEXT": str(tmp_path / "TEXT")}
     with pytest.raises(AsrtoolError, match=f"{URL}: an address, expected a file; fetch it first: curl -O"):
-        CliRunner().invoke(cli, [named.get(word, word) for word in words], catch_exceptions=False)
+        run_command(*(named.get(word, word) for word in words))
 
 
 def test_a_text_is_aligned_to_its_recording(work: Path, call: Path) -> None:
@@ -222,8 +219,8 @@ def test_files_of_a_command_share_batches_and_one_that_cannot_be_read_stays_in_i
     words = Recogniser.words
     monkeypatch.setattr(Recogniser, "words", lambda *given: batches.append(given[2]) or words(*given))
     files = sorted(map(str, tmp_path.glob("*.wav")))
-    result = CliRunner().invoke(cli, ["transcribe", str(work), *files, "--out", str(tmp_path / "texts"), "--jobs", "1"])
-    assert "1 of 4 files could not be transcribed" in result.exception.what
+    error = error_of("transcribe", work, *files, "--out", tmp_path / "texts", "--jobs", "1")
+    assert "1 of 4 files could not be transcribed" in error.what
     assert batches == [6 + 7 + 8]
     monkeypatch.undo()
     with asrtool.load(work) as recogniser:
@@ -368,10 +365,8 @@ def test_a_transcript_beside_the_audio_is_not_replaced(work: Path, call: Path, t
     for _ in range(2):  # what it has written elsewhere it replaces
         run(work, tmp_path, "--out", tmp_path / "out", "--jobs", "1")
     run(work, tmp_path / "one", "--out", tmp_path / "one")
-    gone = CliRunner().invoke(
-        cli, ["transcribe", str(work), "nosuch/x.wav", str(call), "--out", str(tmp_path / "three")]
-    )
-    assert "1 of 2 files could not be transcribed, nosuch/x.wav first" in str(gone.exception)
+    gone = error_of("transcribe", work, "nosuch/x.wav", call, "--out", tmp_path / "three")
+    assert "1 of 2 files could not be transcribed, nosuch/x.wav first" in str(gone)
 
 
 def test_two_files_of_one_name_are_refused_before_anything_is_heard(work: Path, call: Path, tmp_path: Path) -> None:

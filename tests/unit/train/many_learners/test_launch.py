@@ -11,7 +11,6 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
 from command import (
     LOOKS_FOR_LEARNERS,
     NUM_EPOCHS,
@@ -23,12 +22,10 @@ from command import (
     wait_for_steps,
     wait_for_the_end,
 )
+from commands import error_of
 from learners import batches_trained, learners_of, planned
 from rendezvous import ENDED_S, wait_until
 from trainings import summary
-
-from asrtool.cli.main import cli
-from asrtool.errors import AsrtoolError
 
 # Learners that wait for nobody, and end where one of them is lost.
 STRATEGY = "hogwild"
@@ -122,9 +119,7 @@ def test_what_is_wrong_is_reported_before_learners_are_started(
     options: tuple[str, ...], message: str, toy, many_epochs, tmp_path
 ) -> None:
     words = command_words(toy, many_epochs, tmp_path, "--strategy", "adpsgd-fixed", *options)
-    result = CliRunner().invoke(cli, words)
-    assert isinstance(result.exception, AsrtoolError)
-    assert str(result.exception).startswith(message)
+    assert str(error_of(*words)).startswith(message)
 
 
 # Prints which modules are loaded, how many threads a process has as it forks, and if the launcher looks for GPUs.
