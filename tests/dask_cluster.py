@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import os
 import socket
 import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 
 import pytest
@@ -22,29 +26,34 @@ needs_dask = pytest.mark.skipif(
 )
 
 
+@dataclass(frozen=True)
 class Cluster:
     """A scheduler and workers, as processes of this machine."""
 
-    def __init__(self, folder: Path, threads: int = 1) -> None:
-        with socket.socket() as one:
-            one.bind(("127.0.0.1", 0))
-            port = one.getsockname()[1]
-        self.address = f"tcp://127.0.0.1:{port}"
-        env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), *sys.path]), "OMP_NUM_THREADS": "1"}
-        options = ["--no-dashboard", "--local-directory", str(folder), "--no-nanny", "--nthreads", str(threads)]
-        commands = [["scheduler", "--host", "127.0.0.1", "--port", str(port), "--no-dashboard"]]
-        commands += [["worker", self.address, *options]] * 2
-        null = [Path(os.devnull)] * 2
-        self.processes = [start_script(DASK.format(words=["dask", *words]), null, env) for words in commands]
+    address: str
+    processes: Sequence[ForkServerProcess]
 
-    def wait(self) -> None:
-        """Wait until both workers are there."""
-        from distributed import Client
 
-        with Client(self.address, timeout=120, set_as_default=False) as client:
+@contextlib.contextmanager
+def running_cluster(folder: Path, threads: int = 1) -> Iterator[Cluster]:
+    """Have both workers until the end."""
+    from distributed import Client
+
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        port = one.getsockname()[1]
+    address = f"tcp://127.0.0.1:{port}"
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), *sys.path]), "OMP_NUM_THREADS": "1"}
+    options = ["--no-dashboard", "--local-directory", str(folder), "--no-nanny", "--nthreads", str(threads)]
+    commands = [["scheduler", "--host", "127.0.0.1", "--port", str(port), "--no-dashboard"]]
+    commands += [["worker", address, *options]] * 2
+    null = [Path(os.devnull)] * 2
+    processes = [start_script(DASK.format(words=["dask", *words]), null, env) for words in commands]
+    try:
+        with Client(address, timeout=120, set_as_default=False) as client:
             client.wait_for_workers(2, timeout=120)
-
-    def end(self) -> None:
-        for process in reversed(self.processes):
+        yield Cluster(address, processes)
+    finally:
+        for process in reversed(processes):
             process.kill()
             process.join()

@@ -48,30 +48,20 @@ from asrtool.train.loop.stop import EndsEarly, Left, Stop, Stopped
 END_MARGIN = 10  # no checkpoint in the last 1/END_MARGIN of the usual steps between two, before an epoch's end
 
 
+@dataclass(eq=False)
 class LearnerRequests:
-    """Requests of a learner to the others, for the work queue.
+    """Requests of a learner to the others, for the work queue."""
 
-    `first` are its steps before this run.
-    """
-
-    def __init__(
-        self,
-        settings: Optimisation,
-        first: int,
-        lockstep: bool,
-        stop: Stop,
-        is_saving: Callable[[], bool],
-        ends_early: Callable[[], bool] = lambda: False,
-    ) -> None:
-        self.first = first
-        self._every_steps = settings.save_every_steps
-        self._every_s = settings.save_every_minutes * 60
-        self._lockstep = lockstep
-        self._stop = stop
-        self._is_saving = is_saving
-        self._ends_early = ends_early
-        self._last_s, self._last_number = time.monotonic(), 0
-        self.by_steps: list[bool] = []  # for each checkpoint requested by `save`: True by steps, False by time alone
+    _settings: Optimisation
+    first: int  # steps of the learner before this run
+    _lockstep: bool
+    _stop: Stop
+    _is_saving: Callable[[], bool]
+    _ends_early: Callable[[], bool] = lambda: False
+    # For each checkpoint requested by `save`: True by steps, False by time alone.
+    by_steps: list[bool] = dataclasses.field(default_factory=list, init=False)
+    _last_s: float = dataclasses.field(default_factory=time.monotonic, init=False)
+    _last_number: int = dataclasses.field(default=0, init=False)
 
     def stop(self) -> bool:
         """Return whether a signal to stop all has arrived, or training ends early."""
@@ -88,7 +78,7 @@ class LearnerRequests:
 
     def every(self, number: int) -> bool:
         """Return whether a step of synchronous learners makes a checkpoint."""
-        every = self._every_steps if self._lockstep else 0
+        every = self._settings.save_every_steps if self._lockstep else 0
         return every > 0 and number > 0 and (self.first + number) % every == 0
 
     def save(self, number: int, ends_within: Callable[[int], bool]) -> bool:
@@ -96,13 +86,14 @@ class LearnerRequests:
 
         The one at the end of an epoch replaces one requested shortly before.
         """
-        steps_due = not self._lockstep and 0 < self._every_steps <= number - self._last_number
-        time_due = 0 < self._every_s <= time.monotonic() - self._last_s
+        every_steps, every_s = self._settings.save_every_steps, self._settings.save_every_minutes * 60
+        steps_due = not self._lockstep and 0 < every_steps <= number - self._last_number
+        time_due = 0 < every_s <= time.monotonic() - self._last_s
         if not (steps_due or time_due) or self._is_saving():
             return False
         if steps_due:
             self._last_number = number
-            if ends_within(self._every_steps // END_MARGIN):
+            if ends_within(every_steps // END_MARGIN):
                 return False
         self.by_steps.append(steps_due)
         self.reset()

@@ -34,6 +34,7 @@ class StepResult:
     figures: dict[str, float]
 
 
+@dataclasses.dataclass(eq=False)
 class GradientAccumulation:
     """Gradients of batches in parts of up to `max_frames` with padding; 0 is no limit.
 
@@ -41,13 +42,11 @@ class GradientAccumulation:
     exchange anything. If it does not fit, it and all later ones are split further.
     """
 
-    def __init__(self, task: LossModule | EmulatedCompute, max_frames: int, frame_ms: float, probes: bool) -> None:
-        """Take the strategy's `task`; without a memory limit nothing `probes`."""
-        self.task = task
-        self.max_frames = max_frames
-        self.frame_ms = frame_ms
-        self.probes = probes
-        self.largest: tuple[int, ...] = (0, 0, 0)  # each of the sizes of pieces that have fitted
+    task: LossModule | EmulatedCompute  # the strategy's
+    max_frames: int
+    frame_ms: float
+    probes: bool  # False without a memory limit
+    largest: tuple[int, ...] = dataclasses.field(default=(0, 0, 0), init=False)  # sizes of pieces that have fitted
 
     def backward(
         self, strategy: StepStrategy, batch: TrainingBatch | None, divisor: float, before_others: Callable[[], None]

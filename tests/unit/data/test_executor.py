@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from dask_cluster import Cluster, needs_dask
+from dask_cluster import Cluster, needs_dask, running_cluster
 from tones import PLAIN, read_all
 
 from asrtool.data.duplicates.same_audio import find_same_audio
@@ -26,12 +26,8 @@ SMALL = dataclasses.replace(PLAIN, shard_cuts=6)
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    found = Cluster(tmp_path_factory.mktemp("dask"))
-    try:
-        found.wait()
+    with running_cluster(tmp_path_factory.mktemp("dask")) as found:
         yield found
-    finally:
-        found.end()
 
 
 @needs_dask
@@ -109,14 +105,13 @@ def test_no_worker_that_is_left_and_a_scheduler_that_ends_are_one_line(
 @pytest.mark.slow
 @needs_dask
 def test_workers_with_several_threads_are_refused(tmp_path: Path) -> None:
-    several = Cluster(tmp_path, threads=2)
-    try:
-        several.wait()
-        message = "has a worker with 2 threads, expected workers with one thread; start them with `dask worker tcp"
-        with pytest.raises(AsrtoolError, match=message), dask_map(several.address, "features.executor"):
-            pass
-    finally:
-        several.end()
+    message = "has a worker with 2 threads, expected workers with one thread; start them with `dask worker tcp"
+    with (
+        running_cluster(tmp_path, threads=2) as several,
+        pytest.raises(AsrtoolError, match=message),
+        dask_map(several.address, "features.executor"),
+    ):
+        pass
 
 
 @needs_dask

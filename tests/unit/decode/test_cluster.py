@@ -12,7 +12,7 @@ from typing import ClassVar
 import numpy as np
 import pytest
 from commands import run_command
-from dask_cluster import Cluster, needs_dask
+from dask_cluster import Cluster, needs_dask, running_cluster
 from made_up import write_graph
 from toy_work import FEATURES, SENTENCES, make_work
 
@@ -61,12 +61,8 @@ class Watched(SearchMethod):
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    found = Cluster(tmp_path_factory.mktemp("dask"))
-    try:
-        found.wait()
+    with running_cluster(tmp_path_factory.mktemp("dask")) as found:
         yield found
-    finally:
-        found.end()
 
 
 @pytest.fixture(scope="module")
