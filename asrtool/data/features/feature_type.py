@@ -90,7 +90,7 @@ class PowerSpectrum(Filterbank):
 
 
 class NumpyFilterbank(FeatureType):
-    """Filterbank by NumPy; agrees with lhotse's, and so Kaldi's, up to rounding."""
+    """Filterbank by NumPy; agrees with lhotse's up to rounding."""
 
     def __init__(self, features: Features) -> None:
         self.blas = ThreadpoolController().select(user_api="blas")
@@ -107,7 +107,7 @@ class NumpyFilterbank(FeatureType):
 
     def extract(self, samples_S: np.ndarray) -> np.ndarray:
         num_frames = (len(samples_S) + self.shift // 2) // self.shift
-        before = self.length // 2 - self.shift // 2
+        before = (self.length - self.shift) // 2  # as lhotse; at 44.1 kHz a sample less than Kaldi
         after = max(0, (num_frames - 1) * self.shift + self.length - before - len(samples_S))
         padded_S = np.pad(samples_S, (before, after), mode="symmetric")
         frames_TS = np.lib.stride_tricks.sliding_window_view(padded_S, self.length)[:: self.shift][:num_frames]

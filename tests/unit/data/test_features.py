@@ -404,7 +404,7 @@ def settings(rate_hz: int, length_ms: float) -> Features:
     return Features(Choice.of("features", "spectrogram"), sampling_rate_hz=rate_hz, frame_length_ms=length_ms)
 
 
-@pytest.mark.parametrize("rate_hz", [8000, 16000])
+@pytest.mark.parametrize("rate_hz", [8000, 16000, 44100])
 def test_the_filterbank_without_torch_is_that_of_lhotse(rate_hz: int) -> None:
     features = dataclasses.replace(Config().features, sampling_rate_hz=rate_hz)
     for num_samples in (400, 401, 439, 440, 479, 480, 800, 1000, 4041, 12345):  # the last frames are filled up
