@@ -101,7 +101,7 @@ def run(
 
     A stage is done when its outputs are there and its command, settings, inputs and code are what they were. A
     --work that a run has made continues with its recipe and settings: --set adds to them, --unset drops one, another
-    --config drops all.
+    --config drops all. Another --work alone is an error.
 
     \b
     Examples:
@@ -122,10 +122,15 @@ def run(
     if as_json and not list_:
         raise click.UsageError("--json is for --list.")
     requested = Request(recipe, configs, [*overrides, *short_settings({"allow_pipes": allow_pipes})])
+    begins = not work or list_ or dry_run or check or estimate or stop_stage is not None
     work = (work or load_recipe(find_recipe(recipe)).default_work).resolve()
     request = continue_work(work, requested, unset)
     loaded = load_recipe(find_recipe(request.recipe))
     if request == requested == Request(None, (), []) and loaded.folder != Path.cwd():
+        if not begins:
+            raise AsrtoolError(
+                f"{work}: the work folder of no run", "name that of a run, or --recipe NAME to begin one"
+            )
         logging.info("no recipe is named: %s. %s", loaded.name, OWN_DATA)
     checked = check_recipe(loaded, find_entry) if check else ""
     chosen_places = short_settings({"executor": executor, "launch": launch})

@@ -168,6 +168,26 @@ def test_without_any_recipe_the_command_for_own_data_is_shown(tmp_path: Path, mo
     assert advice not in run("--list", "--work", "exp", "--recipe", "own").output
 
 
+def test_a_work_folder_of_no_run_is_refused_unless_something_says_what_to_begin(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    began: list[Run] = []
+    monkeypatch.setattr("asrtool.cli.run._run", lambda run, *_: began.append(run) or "")
+    monkeypatch.chdir(tmp_path)
+    for words in ([], ["--force"], ["--stage", "train"], ["--launch", "slurm"]):
+        with pytest.raises(AsrtoolError, match=r"nowork: the work folder of no run; name that of a run, or --recipe "):
+            run("--work", "nowork", *words)
+    assert not list(tmp_path.iterdir())
+    assert not began
+    begins = (["--recipe", "swbd"], ["--config", "ci"], ["--set", "lm.order=2"], ["--stop-stage", "prepare"])
+    for words in begins:
+        run("--work", "nowork", *words)
+    run()
+    monkeypatch.chdir(ROOT / "recipes" / "an4")
+    run("--work", str(tmp_path / "nowork"))
+    assert [each.recipe.name for each in began] == ["swbd"] * 5 + ["an4"]
+
+
 def test_run_sh_runs_its_own_recipe_from_anywhere(tmp_path: Path) -> None:
     links = {path.parent.name: path for path in ROOT.glob("recipes/*/run.sh")}
     assert sorted(links) == RECIPES
