@@ -21,3 +21,10 @@ def error_of(*words: object) -> AsrtoolError:
     with pytest.raises(AsrtoolError) as caught:
         run_command(*words)
     return caught.value
+
+
+def usage_error(*words: object) -> str:
+    """Return what is printed of a command that is not called as it should be."""
+    done = CliRunner().invoke(cli, list(map(str, words)))
+    assert done.exit_code == 2, done.output
+    return done.output

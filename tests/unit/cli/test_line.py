@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
+from commands import run_command, usage_error
 
 from asrtool.cli.main import cli
 from asrtool.cli.run import find_entry
@@ -40,8 +40,7 @@ def package(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 
 def test_it_runs_with_its_own_options() -> None:
-    done = CliRunner().invoke(cli, ["own_commands_of_a_test.greeting:greet", "you", "--twice"])
-    assert (done.exit_code, done.output) == (0, "hello youhello you\n")
+    assert run_command("own_commands_of_a_test.greeting:greet", "you", "--twice").output == "hello youhello you\n"
 
 
 @pytest.mark.parametrize(
@@ -53,9 +52,7 @@ def test_it_runs_with_its_own_options() -> None:
     ],
 )
 def test_what_is_no_command_is_a_line(path: str, expected: str) -> None:
-    done = CliRunner().invoke(cli, [path, "you"])
-    assert done.exit_code == 2
-    assert expected in done.output
+    assert expected in usage_error(path, "you")
 
 
 def test_a_stage_may_call_it_and_its_source_counts(package: Path) -> None:
