@@ -5,6 +5,7 @@ The same audio, also at another speed or codec, is removed from training; the sa
 
 from __future__ import annotations
 
+import itertools
 import logging
 import shutil
 from collections import Counter
@@ -78,11 +79,22 @@ def check_same_audio(manifests: Path, data: Data, features: Features) -> None:
     found = find_same_audio(manifests, sets.scored, trained, features)
     listed = manifests / SAME_AUDIO
     write_text(listed, AUDIO_HEADING + "".join(map(_line, found)))
-    for (one, other), num in sorted(Counter((pair.one.set_name, pair.other.set_name) for pair in found).items()):
-        logging.warning("%d pairs of utterances of %s and %s are one sound: %s", num, one, other, listed)
     leaked = {p.one: p for p in found if p.one.set_name in trained and p.other.set_name not in trained}
-    if data.same_audio == "drop" and leaked:
+    drops = data.same_audio == "drop"
+    advice = f"; {'they are left' if drops else '--set data.same_audio=drop leaves them'} out of training"
+    for (one, other), pairs in itertools.groupby(sorted(found, key=_sets_of), _sets_of):
+        same = list(pairs)
+        logging.warning(
+            "%d of %d utterances of %s are in %s, too, the first is %s, there %s: %s%s",
+            len({pair.other for pair in same}), read_report(manifests / other)["num_utterances"], other, one,
+            same[0].other.id, same[0].one.id, listed, advice if same[0].one in leaked else "",
+        )  # fmt: skip
+    if drops and leaked:
         _leave_out(manifests, sets, list(leaked.values()))
+
+
+def _sets_of(pair: SameAudio) -> tuple[str, str]:
+    return pair.one.set_name, pair.other.set_name
 
 
 def _line(pair: SameAudio) -> str:

@@ -63,6 +63,7 @@ def found(manifests: Path) -> set[tuple[str, ...]]:
     return {tuple(line.split("\t")[:4]) for line in lines[1:]}
 
 
+OWN = Path(__file__).resolve().parents[3] / "recipes" / "own" / "conf" / "own.toml"  # which reports
 ONE = Features(num_jobs=1)
 WITHIN = ("train4", "train", "train0", "train")
 LEAKED = {("train1", "train", "hub50", "hub5"), ("train3", "train", "dev0", "dev")}
@@ -70,10 +71,12 @@ LEAKED = {("train1", "train", "hub50", "hub5"), ("train3", "train", "dev0", "dev
 
 def test_reported_is_what_is_found_and_nothing_is_left_out(manifests: Path) -> None:
     before = {path: path.read_bytes() for path in sorted(manifests.rglob("*")) if path.is_file()}
-    settings = ["--set", "data.same_audio=report", "--set", "features.num_jobs=1"]
-    done = run_command("prepare", "same-audio", manifests, *settings)
+    done = run_command("prepare", "same-audio", manifests, "--config", OWN, "--set", "features.num_jobs=1")
     assert found(manifests) == {*LEAKED, WITHIN}
-    assert "1 pairs of utterances of train and hub5 are one sound" in done.output
+    for scored, example in (("hub5", "hub50, there train1"), ("dev", "dev0, there train3")):
+        said = f"1 of 1 utterances of {scored} are in train, too, the first is {example}: {manifests}/same_audio.tsv"
+        assert f"{said}; --set data.same_audio=drop leaves them out of training\n" in done.output
+    assert "1 of 5 utterances of train are in train, too, the first is train0, there train4" in done.output
     assert {path: path.read_bytes() for path in before} == before
     assert {"features.num_jobs", "features.executor"} <= set(PREPARE.settings)  # which the stage hands over
 
