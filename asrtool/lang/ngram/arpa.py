@@ -83,7 +83,7 @@ class _Writer:
 def _padded(texts: Iterable[bytes]) -> NDArray[np.bytes_]:
     found = [*texts]
     width = max(map(len, found))
-    return np.array([text.ljust(width, PAD) for text in found])
+    return np.fromiter((text.ljust(width, PAD) for text in found), f"S{width}", len(found))
 
 
 def read_arpa(path: Path) -> Ngrams:

@@ -40,11 +40,13 @@ def build_lm(
     ids = number_words(read_symbols(words, "lang") if words else None)
     numbered = [read_text(corpus, ids, grow=words is None) for corpus in corpora]
     held = read_text([held_out], ids) if held_out else None
+    vocabulary = list(ids)
+    del ids  # frees its memory
     models = []
     for corpus in corpora:
         logging.info("model of %s", ", ".join(map(str, corpus)))
-        counts = count_ngrams(numbered.pop(0), len(ids), settings.order)
-        models.append(estimate(counts, list(ids), settings.min_counts))
+        counts = count_ngrams(numbered.pop(0), len(vocabulary), settings.order)
+        models.append(estimate(counts, vocabulary, settings.min_counts))
     model = _mix(models, files, held) if mixes and held is not None else models[0]
     if settings.large:
         write_arpa(arpa.with_name(LARGE), model)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+import tracemalloc
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +17,7 @@ import asrtool
 from asrtool.errors import AsrtoolError
 from asrtool.lang.ngram.arpa import read_arpa, write_arpa
 from asrtool.lang.ngram.model import NgramLm
+from asrtool.lang.ngram.trie import Level, Trie
 
 GOOD = """a comment above the data
 
@@ -223,3 +225,15 @@ def test_an_unknown_word_of_a_model_without_unk_is_all_but_impossible(tmp_path: 
     log_prob, state = lm.step(lm.start(), "never")
     assert log_prob == pytest.approx(-99 * math.log(10))
     assert lm.step(state, "b")[0] == pytest.approx(-0.6 * math.log(10))
+
+
+def test_the_writer_holds_a_large_vocabulary_once(tmp_path: Path) -> None:
+    num = 200_000
+    rows = np.arange(num, dtype=np.int32)
+    model = Trie([f"w{row}" for row in rows], [Level(np.zeros_like(rows), rows, np.full(num, 0.1), np.ones(num))])
+    tracemalloc.start()
+    try:
+        write_arpa(tmp_path / "G.arpa", model)
+        assert tracemalloc.get_traced_memory()[1] < 77 * num  # bytes a word: 63, with a copy 91
+    finally:
+        tracemalloc.stop()
