@@ -77,6 +77,7 @@ class Axis:
     prefer: Callable[[float], float] = float  # among values with equally many errors the one for which this is lowest
     limits: tuple[float, float] = ANY  # least and greatest value that a tuning.json may have
     whole: bool = False
+    grows: bool = False  # values beyond an end are tried while that is best
     expected: str = ""  # for the error of a value out of range; by default the limits
 
     def tried(self, base: DecodingParameters | None) -> list[float]:
@@ -109,8 +110,8 @@ def lm_axes(settings: Any) -> tuple[Axis, Axis]:
     """Return the axes of n-gram weight and word penalty; prefer small penalties."""
     penalties = settings.word_penalties
     return (
-        Axis("lm_weight", settings.lm_weights, limits=LM_WEIGHTS),
-        Axis("word_penalty", penalties, start=min(penalties, key=abs), prefer=abs, limits=WORD_PENALTIES),
+        Axis("lm_weight", settings.lm_weights, limits=LM_WEIGHTS, grows=True),
+        Axis("word_penalty", penalties, start=min(penalties, key=abs), prefer=abs, limits=WORD_PENALTIES, grows=True),
     )
 
 

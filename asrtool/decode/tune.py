@@ -1,8 +1,8 @@
 """Choose the decoding parameters of each method by its word errors on dev.
 
-The axes of a method are varied in turn, earlier ones as chosen and later ones at their start; a method that is tuned
-jointly tries all combinations. A method follows the one it is based on. Reads a model file and the features of dev,
-writes `tuning.tsv` (all trials) and `tuning.json` (the choice).
+The axes of a method are varied in turn, earlier ones as chosen and later ones at their start; weights go on beyond a
+list whose end is best. A method that is tuned jointly tries all combinations. A method follows the one it is based on.
+Reads a model file and the features of dev, writes `tuning.tsv` (all trials) and `tuning.json` (the choice).
 """
 
 from __future__ import annotations
@@ -95,9 +95,10 @@ def tune_methods(
     results: Results = {}
     for group in bases_first(methods):
         for number in range(max([1, *(len(axes[method.name]) for method in group)])):
-            best = choose(results, axes)
-            if parameters := [each for method in group for each in tried(method, number, best)]:
+            parameters = [each for method in group for each in tried(method, number, choose(results, axes))]
+            while parameters:
                 results |= count(parameters)
+                parameters = [each for method in group for each in beyond(method, number, results)]
     return results, choose(results, axes)
 
 
@@ -114,6 +115,27 @@ def tried(method: SearchMethod, number: int, best: Mapping[str, DecodingParamete
         return []
     axis, chosen = axes[number], best[method.name]
     return [chosen.vary(**{axis.name: value}) for value in axis.tried(base) if value != chosen[axis.name]]
+
+
+def beyond(method: SearchMethod, number: int, results: Results) -> list[DecodingParameters]:
+    """Return the next trial of an axis if one of its ends alone has the fewest errors.
+
+    It is as far from the end as the value before.
+    """
+    axes = method.axes()
+    if method.jointly or number >= len(axes) or not axes[number].grows:
+        return []
+    axis, own = axes[number], {each: counts for each, counts in results.items() if each.method == method.name}
+    best = choose(own, {method.name: axes})[method.name]
+    errors = {each[axis.name]: own[each].err for each in own if each == best.vary(**{axis.name: each[axis.name]})}
+    by_errors, by_value = sorted(errors, key=errors.__getitem__), sorted(errors)
+    if len(errors) < 2 or errors[by_errors[0]] == errors[by_errors[1]]:
+        return []
+    for end, before in (by_value[:2], by_value[:-3:-1]):
+        further = round(2 * end - before, 6)
+        if end == by_errors[0] and axis.admits(further):
+            return [best.vary(**{axis.name: further})]
+    return []
 
 
 def count_errors(text: str, words: Sequence[str]) -> Counts:

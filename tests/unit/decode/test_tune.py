@@ -82,7 +82,7 @@ def test_what_is_tried_and_chosen_is_what_always_was() -> None:
     }
 
     def count(parameters: Sequence[DecodingParameters]) -> Results:
-        return {each: counted[tuple(row_of(each))] for each in parameters}
+        return {each: counted.get(tuple(row_of(each)), Counts(del_=200)) for each in parameters}
 
     weights = {"lm_weights": (0.3, 0.5, 0.8), "word_penalties": (-1.0, 0.0, 0.5)}
     methods = make(
@@ -93,8 +93,37 @@ def test_what_is_tried_and_chosen_is_what_always_was() -> None:
         neural=True,
     )
     results, chosen = tune_methods(methods, count)
-    assert format_tuning(results, chosen) == GOLDEN
+    beyond = "\t200\t0\t200\t0\t100.00\tno\n"  # weights beyond the lists
+    assert [line for line in format_tuning(results, chosen).splitlines(True) if not line.endswith(beyond)] == (
+        GOLDEN.splitlines(True)
+    )
     assert [row_of(chosen[name]) for name in methods] == [row[:5] for row in rows if row[-1] == "yes"]
+
+
+@pytest.mark.parametrize(
+    ("lm_weights", "best", "tried"),
+    [
+        ((0.3, 0.5), 1.0, [0.3, 0.5, 0.7, 0.9, 1.1]),
+        ((0.3, 0.5), 0.2, [0.3, 0.5, 0.1]),  # the next one would be negative
+        ((0.5, 0.9, 1.1), 0.9, [0.5, 0.9, 1.1]),
+        ((0.5, 0.7), 0.6, [0.5, 0.7]),  # equally good
+        ((0.5,), 0.9, [0.5]),
+    ],
+)
+def test_weights_go_on_beyond_a_list_whose_end_alone_is_best(
+    lm_weights: Sequence[float], best: float, tried: Sequence[float]
+) -> None:
+    def count(parameters: Sequence[DecodingParameters]) -> Results:
+        errors = {each: abs(each["lm_weight"] - best) + abs(each["word_penalty"] + 2) for each in parameters}
+        return {each: Counts(corr=1000, sub=round(100 * errors[each])) for each in parameters}
+
+    methods = make(Choice.of("search", "beam", lm_weights=lm_weights, word_penalties=(-0.5, 0.0), beam_sizes=(4, 8)))
+    results, chosen = tune_methods(methods, count)
+    assert list(dict.fromkeys(each["lm_weight"] for each in results)) == list(tried)
+    penalties = dict.fromkeys(each["word_penalty"] for each in results)
+    assert list(penalties) == [0.0, -0.5, -1.0, -1.5, -2.0, -2.5]
+    assert chosen["beam"]["word_penalty"] == -2.0
+    assert chosen["beam"]["beam"] == 4
 
 
 def row_of(parameters: DecodingParameters) -> list[str]:
