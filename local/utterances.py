@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 # By their number; that of all recordings is one object.
 CHANNELS = {1: [0], 2: [0, 1]}
+UNREAD = (".m4a", ".aac", ".mp4", ".wma", ".webm", ".amr")  # formats that ffmpeg reads and libsndfile does not
 MAKE_MONO = "mix the channels (sox IN OUT remix -) or keep one of them (sox IN OUT remix 1)"  # for mono
 
 
@@ -139,7 +140,9 @@ def read_audio_header(path: Path) -> Sound:
     try:
         info = soundfile.info(path)
     except soundfile.LibsndfileError as error:
-        raise AsrtoolError(f"{path}: no readable audio: {error.error_string}", "replace the file") from error
+        is_other = path.suffix.lower() in UNREAD
+        reason = "of another format, convert it (ffmpeg -i x.m4a x.flac)" if is_other else error.error_string
+        raise AsrtoolError(f"{path}: no readable audio: {reason}", "replace the file") from error
     return Sound(path, info.frames, info.samplerate, info.channels)
 
 

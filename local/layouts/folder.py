@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import unicodedata
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 
 from lhotse import SupervisionSegment
@@ -18,11 +18,10 @@ from asrtool.errors import AsrtoolError
 from asrtool.local.layouts.finish import write_set
 from asrtool.local.layouts.manifest import Row, write_rows
 from asrtool.local.releases.releases import find_files
-from asrtool.local.utterances import clean_id, entries_of, read_transcript, usable_audio
+from asrtool.local.utterances import UNREAD, clean_id, entries_of, read_transcript, usable_audio
 from asrtool.settings.data import Data
 
 # Formats of speech that libsndfile reads.
-LOSSY = (".mp3", ".ogg", ".oga", ".opus")
 SUFFIXES = (
     *(".wav", ".flac", ".sph", ".mp3", ".ogg", ".oga", ".opus"),
     *(".aiff", ".aif", ".aifc", ".au", ".snd", ".caf", ".w64", ".rf64"),
@@ -54,13 +53,16 @@ def has_pairs(folder: Path) -> bool:
 
 def _find_pairs(folder: Path, drops: list[Drop]) -> tuple[dict[str, str], dict[str, str]]:
     """Return id -> audio file and id -> text; files without a partner go to `drops`."""
-    sounds = _by_stem(path for path in find_files(folder, "*") if path.suffix.lower() in SUFFIXES)
-    texts = _by_stem(find_files(folder, "*.txt"))
+    sounds = _files_of(folder, SUFFIXES)
+    texts = _files_of(folder, (".txt",))
     if not sounds.keys() & texts.keys():
         raise AsrtoolError(
             f"{folder}: no audio file with a text beside it, expected x.txt and x with {', '.join(SUFFIXES)}",
             "convert audio of other formats (ffmpeg -i x.m4a x.flac); docs/guide/corpora.md has the other layouts",
         )
+    if unheard := texts.keys() - sounds.keys():  # a drop will say how to convert them
+        others = ((_stem(path), str(path)) for path in find_files(folder, "*") if path.suffix.lower() in UNREAD)
+        sounds |= {stem: path for stem, path in others if stem in unheard}
     names = _names(folder, sounds.keys() | texts.keys())
     without_text, without_audio = sounds.keys() - texts.keys(), sorted(texts.keys() - sounds.keys(), key=Path)
     drops += [Drop(names[s], "no transcript", f"no {Path(s).name}.txt beside it") for s in sounds if s in without_text]
@@ -68,19 +70,18 @@ def _find_pairs(folder: Path, drops: list[Drop]) -> tuple[dict[str, str], dict[s
     return {names[stem]: path for stem, path in sounds.items()}, {names[stem]: path for stem, path in texts.items()}
 
 
-def _by_stem(paths: Iterable[Path]) -> dict[str, str]:
-    """Return composed path without suffix -> path; lossless audio is preferred."""
+def _files_of(folder: Path, suffixes: Collection[str]) -> dict[str, str]:
+    """Return stem -> path; AsrtoolError for two files of one stem."""
     found: dict[str, str] = {}
-    for path in sorted(map(str, paths), key=_is_lossy):
-        other = found.setdefault(unicodedata.normalize("NFC", os.path.splitext(path)[0]), path)
-        if other != path and _is_lossy(path) == _is_lossy(other):
-            what = f"{other} and {os.path.basename(path)}: two files for one recording"
-            raise AsrtoolError(what, "keep one of them")
+    for path in (path for path in find_files(folder, "*") if path.suffix.lower() in suffixes):
+        if (other := found.setdefault(_stem(path), str(path))) != str(path):
+            raise AsrtoolError(f"{other} and {path.name}: two files for one recording", "keep one of them")
     return found
 
 
-def _is_lossy(path: str) -> bool:
-    return path.lower().endswith(LOSSY)
+def _stem(path: Path) -> str:
+    """Return the composed path without suffix."""
+    return unicodedata.normalize("NFC", os.path.splitext(path)[0])
 
 
 def _names(folder: Path, stems: Iterable[str]) -> dict[str, str]:

@@ -109,6 +109,8 @@ def test_a_file_of_two_channels_is_named_with_what_to_do(
 def test_odd_files_of_a_folder_are_set_aside(folder: Path, tmp_path: Path) -> None:
     write_wav(folder / "alone.wav")
     (folder / "lonely.txt").write_text("where is my sound")
+    (folder / "phone.txt").write_text("hello")
+    (folder / "phone.M4A").touch()
     write_pair(folder / "silent", "")
     write_pair(folder / "number", "room 42")
     write_pair(folder / "dots", "...")
@@ -120,11 +122,14 @@ def test_odd_files_of_a_folder_are_set_aside(folder: Path, tmp_path: Path) -> No
     (folder / "ann" / "one.txt").write_bytes(b"\xef\xbb\xbfno")  # a byte order mark is not text
     prepare_folder(folder, tmp_path / "m", LENIENT, "own")
     assert [s["text"] for s in supervisions(tmp_path / "m")] == ["no", "it's well known"]
-    assert "is not UTF-8; convert the text" in (tmp_path / "m" / "dropped.tsv").read_text()
+    drops = (tmp_path / "m" / "dropped.tsv").read_text()
+    assert "is not UTF-8; convert the text" in drops
+    assert "phone.M4A: no readable audio: of another format, convert it (ffmpeg -i x.m4a x.flac)\n" in drops
     assert dropped(tmp_path / "m") == {
         "flat": "unknown characters",
         "alone": "no transcript",
         "lonely": "no audio",
+        "phone": "unusable audio",
         "silent": "empty",
         "number": "unknown characters",
         "dots": "empty",
@@ -167,11 +172,14 @@ def test_two_pairs_of_a_folder_that_would_be_one_are_refused(folder: Path, tmp_p
         prepare()
     (folder / "bob-six.txt").unlink()
     prepare()
-    (folder / "ann" / "one.flac").touch()
-    with pytest.raises(AsrtoolError, match=r"ann/one.flac and one.wav: two files for one recording; keep one"):
-        prepare()
-    (folder / "ann" / "one.flac").rename(folder / "ann" / "one.mp3")  # lossless audio goes before it
+    for name in ("one.flac", "one.mp3"):
+        (folder / "ann" / name).touch()
+        with pytest.raises(AsrtoolError, match=rf"ann/{name} and one.wav: two files for one recording; keep one"):
+            prepare()
+        (folder / "ann" / name).unlink()
+    (folder / "ann" / "one.mp4").touch()  # a film, of which the audio may be
     prepare()
+    assert dropped(tmp_path / "m") == {"bob-six": "no transcript"}
 
 
 def test_names_with_blanks_become_one_word_that_a_reference_can_hold(tmp_path: Path) -> None:
