@@ -23,7 +23,7 @@ from asrtool.distributed.members.supervisor import POLL_S, end_joined, holding_l
 LEARNER = """
 import os, signal, sys, time
 from pathlib import Path
-from asrtool.distributed.members.supervisor import holding_lock, supervise, supervise_joining
+from asrtool.distributed.members.supervisor import forget_lost, holding_lock, supervise, supervise_joining
 out, kill = Path({out!r}), os.kill
 os.kill = lambda process, number: ((out / "sent").touch(), kill(process, number))
 {supervise}
@@ -64,6 +64,7 @@ def has_ended(learner: int) -> bool:
 def test_a_report_of_the_learner_before_does_not_end_one_that_waits_for_the_others(tmp_path: Path) -> None:
     waits = "while not (out / 'go').exists(): time.sleep(0.01)"
     before = f"supervise(out, 1, out / 'train.json')\n(out / 'began').write_text(str(os.getpid()))\n{waits}"
+    before += "\nforget_lost(out, 1)"  # as a learner does before it trains
     words = LEARNER.format(out=str(tmp_path), act="pass", supervise=before)
     with subprocess.Popen([sys.executable, "-c", words]) as process:
         learner_of(tmp_path)
