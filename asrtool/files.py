@@ -7,22 +7,25 @@ import errno
 import fcntl
 import functools
 import hashlib
+import io
 import itertools
 import json
 import os
 import re
 import shutil
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TextIO
 
 from asrtool.errors import AsrtoolError
 
 LOCK = ".lock"  # lock file of a folder that one process holds
-MARK = ".asrtool"  # in a folder: the files there that asrtool has written, a name as JSON a line
+MARK = ".asrtool"  # in a folder: the files there that asrtool has written, a name as JSON a line, maybe NUL and digest
 STAGES = ".stages"  # in the work folder of `asrtool run`: what was done
 UNMARKED = frozenset({LOCK, MARK, ".DS_Store"})  # files that may be deleted without a mark
+DIGESTED_BYTES = 2**20  # of a text; a stage may write gigabytes
 ENDING_S = 10.0  # longest time that children outlive a killed process
 ENDING_POLL_S = 0.05
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # errors of a disk without room
@@ -88,7 +91,7 @@ def write_folder(path: Path | str, *signs: str) -> Iterator[Path]:
     with _beside(path) as temporary:
         temporary.mkdir()
         yield temporary
-        _mark_all(temporary)
+        _mark_all(temporary, _digest)
 
 
 @contextlib.contextmanager
@@ -107,7 +110,7 @@ def write_in_parts(path: Path, *signs: str) -> Iterator[Path]:
         with locked(parts, "command", "choose another folder"):
             yield parts
             (parts / LOCK).unlink()
-            _mark_all(parts)
+            _mark_all(parts, lambda _: "")
             _replace(parts, path)
     except OSError as error:
         if error.errno in FULL:
@@ -137,17 +140,18 @@ def check_own(path: Path, signs: Sequence[str]) -> None:
             "choose another folder",
         )
     if other := next(foreign_files(path), None):
-        what = f"{path}: would be replaced, and asrtool did not write {other.relative_to(os.path.abspath(path))} in it"
+        name = other.relative_to(os.path.abspath(path))
+        what = f"{path}: would be replaced, and asrtool did not write {name} in it, or it was edited since"
         raise AsrtoolError(what, "choose another folder, or move that file")
 
 
 def check_files(*paths: Path) -> None:
-    """Raise AsrtoolError if one of `paths` exists and asrtool did not write it."""
+    """Raise AsrtoolError if one of `paths` exists and asrtool did not write it so."""
     marked = functools.cache(_marked)
     for path in paths:
         check_file_name(path)
         if next(foreign_files(path, marked), None):
-            what = f"{path}: exists, and would be replaced although asrtool did not write it"
+            what = f"{path}: exists, and would be replaced although asrtool did not write it, or it was edited since"
             raise AsrtoolError(what, "choose another place, or move that file")
 
 
@@ -155,24 +159,33 @@ def check_files(*paths: Path) -> None:
 def writing(*paths: Path) -> Iterator[None]:
     """Check files that a user names before they are written, and mark them after."""
     check_files(*paths)
-    yield
+    try:
+        yield
+    except BaseException:
+        with contextlib.suppress(OSError):  # of a full disk, say, which is reported already
+            mark_files(*filter(os.path.lexists, paths))
+        raise
     mark_files(*filter(os.path.lexists, paths))
 
 
-def mark_files(*paths: Path) -> None:
-    """Note that asrtool writes `paths`, each in the file MARK of its folder."""
+def mark_files(*paths: Path, are_written: bool = True) -> None:
+    """Note that asrtool writes `paths`, each in the file MARK of its folder.
+
+    Files that `are_written` are not asrtool's any more once they are edited.
+    """
     for folder in {path.parent for path in paths}:
         if _predates_mark(folder):
             continue
         with open(folder / MARK, "a+", encoding="ascii", errors="replace") as file:
             file.seek(0)
             known = f"\n{file.read()}"
-            lines = {json.dumps(path.name) + "\n" for path in paths if path.parent == folder}
+            files = [path for path in paths if path.parent == folder]
+            lines = {_format_mark(path.name, _digest(path) if are_written else "") for path in files}
             file.writelines(sorted(line for line in lines if f"\n{line}" not in known))
 
 
-def foreign_files(path: Path, marked: Callable[[Path], set[str]] | None = None) -> Iterator[Path]:
-    """Yield absolute paths of files at or below `path` that asrtool did not write.
+def foreign_files(path: Path, marked: Callable[[Path], Mapping[str, set[str]]] | None = None) -> Iterator[Path]:
+    """Yield absolute paths of files at or below `path` that asrtool did not write so.
 
     `marked` keeps the marks of folders from call to call.
     """
@@ -182,22 +195,50 @@ def foreign_files(path: Path, marked: Callable[[Path], set[str]] | None = None) 
     alone = [(path.parent, [path.name] if os.path.lexists(path) else [])]
     for folder, files in _folders_below(path) if path.is_dir() else alone:
         for file in (folder / name for name in files):
-            if not any(str(file.relative_to(above)) in marked(above) for above in file.parents):
+            noted = (marked(above).get(str(file.relative_to(above)), ()) for above in file.parents)
+            if not any("" in digests or (digests and _digest(file) in digests) for digests in noted):
                 yield file
 
 
-def _mark_all(path: Path) -> None:
+def _mark_all(path: Path, digest: Callable[[Path], str]) -> None:
     """Note in `path` that asrtool wrote all below it."""
-    files = sorted(str((folder / name).relative_to(path)) for folder, names in _folders_below(path) for name in names)
-    (path / MARK).write_text("".join(json.dumps(name) + "\n" for name in files), encoding="ascii")
+    files = sorted(folder / name for folder, names in _folders_below(path) for name in names)
+    lines = [_format_mark(str(file.relative_to(path)), digest(file)) for file in files]
+    (path / MARK).write_text("".join(lines), encoding="ascii")
 
 
-def _marked(folder: Path) -> set[str]:
-    """Return the files in or below `folder` that its MARK lists."""
+def _format_mark(name: str, digest: str) -> str:
+    return json.dumps(f"{name}\0{digest}" if digest else name) + "\n"
+
+
+def _marked(folder: Path) -> Mapping[str, set[str]]:
+    """Return the files in or below `folder` that its MARK lists, and digests of each.
+
+    An empty digest stands for any content.
+    """
+    found: defaultdict[str, set[str]] = defaultdict(set)
     try:
-        return set(map(json.loads, (folder / MARK).read_text(encoding="ascii").splitlines()))
+        for line in (folder / MARK).read_text(encoding="ascii").splitlines():
+            name, _, digest = json.loads(line).partition("\0")
+            found[name].add(digest)
     except (OSError, ValueError):
-        return set()
+        return {}
+    return {name: digests - {""} or digests for name, digests in found.items()}
+
+
+def _digest(path: Path) -> str:
+    """Return a digest of a text; empty for a link or a file that nobody edits.
+
+    It is of the size and the first bytes, so that a copy has the same.
+    """
+    if path.is_symlink() or not path.is_file():
+        return ""
+    with open(path, "rb") as file:
+        start = file.read(io.DEFAULT_BUFFER_SIZE)
+        if b"\0" in start or b"\xff" in start:  # no text in UTF-8
+            return ""
+        start += file.read(DIGESTED_BYTES - len(start))
+        return hashlib.sha256(b"%d\n%b" % (os.fstat(file.fileno()).st_size, start)).hexdigest()[:16]
 
 
 def _predates_mark(folder: Path) -> bool:

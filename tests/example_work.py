@@ -82,7 +82,6 @@ def make_example_work(folder: Path, run_line: list[str]) -> None:
     for name in ("aligner", "cutter"):
         shutil.copytree(folder / "exp" / "average", folder / "exp" / name)
     shutil.copytree(folder / "exp" / "manifests" / "dev", folder / "exp" / "manifests" / "long")
-    shutil.copy(folder / "exp" / "config" / "report.toml", folder / "exp" / "config" / "nnlm.toml")
 
 
 def write_own(data: Path) -> None:

@@ -174,6 +174,52 @@ def test_a_file_is_replaced_only_if_asrtool_wrote_it(tmp_path: Path) -> None:
             check_files(other)
 
 
+@pytest.mark.parametrize("is_folder", [False, True])
+def test_a_file_that_was_edited_is_not_replaced_and_one_that_was_copied_is(tmp_path: Path, is_folder: bool) -> None:
+    out = tmp_path / "out"
+    out.mkdir()
+
+    def write(text: str, name: str = "a.srt") -> None:
+        with write_folder(out, "*") if is_folder else writing(out / name) as folder:
+            write_text((folder or out) / name, text)
+
+    for text in ("one", "two", "one"):
+        write(text)
+    shutil.copytree(out, tmp_path / "copy", copy_function=shutil.copyfile)  # as cp -r does, with other times
+    out.rename(tmp_path / "moved")
+    (tmp_path / "copy").rename(out)
+    write("two")
+    (out / "a.srt").write_text("twö")
+    with pytest.raises(AsrtoolError, match=r"out.* would be replaced.* or it was edited since; choose another"):
+        write("two")
+    assert (out / "a.srt").read_text() == "twö"
+    (out / "a.srt").unlink()
+    write("binary\0", "model.pt")
+    (out / "model.pt").write_text("damaged\0")
+    write("binary\0", "model.pt")
+
+
+def test_a_mark_without_digests_stands_for_any_content(tmp_path: Path) -> None:
+    (tmp_path / "a.srt").write_text("one")
+    (tmp_path / MARK).write_text('"a.srt"\n')
+    with writing(tmp_path / "a.srt"):
+        write_text(tmp_path / "a.srt", "two")
+    (tmp_path / "a.srt").write_text("three")
+    with pytest.raises(AsrtoolError, match="edited since"):
+        check_files(tmp_path / "a.srt")
+
+
+def test_what_was_written_before_an_error_is_marked(tmp_path: Path) -> None:
+    def fail() -> None:
+        with writing(tmp_path / "a.srt"):
+            write_text(tmp_path / "a.srt", "one")
+            raise ValueError
+
+    for _ in range(2):
+        with pytest.raises(ValueError, match=r"^$"):
+            fail()
+
+
 def test_what_was_written_before_there_were_marks_is_known_by_its_work_folder(tmp_path: Path) -> None:
     (tmp_path / ".stages").mkdir()
     (tmp_path / "lm").mkdir()

@@ -125,7 +125,7 @@ def compute_features(
                 (directory / DROPPED).write_text(format_drops(drops), encoding="utf-8")
             rejected(out / name).unlink(missing_ok=True)
             logging.info("%s: %d utterances, %d left out", out / name, num_utterances, len(drops))
-    mark_files(*beside)
+    mark_files(*beside, are_written=False)
     write_sets(out, sets)
     if code:
         cache_key.write_code_digest(out, code)

@@ -110,7 +110,7 @@ def write_counted(
         used = counts.used()
         check_fraction(out, drops, len(used), counts.num_utterances, bad_fraction)
         counts.check_unique(lambda: (entry["id"] for entry in read_lines(temporary, Entry)))
-        mark_files(*check_place(out))
+        mark_files(*check_place(out), are_written=False)
         (out / REPORT).unlink(missing_ok=True)
     with write_beside(out / RECORDINGS) as temporary:
         _write_lines(temporary, (format_line(entry)[1] for entry in used))

@@ -209,6 +209,13 @@ def test_what_asrtool_wrote_is_replaced_and_nothing_else(name: str, here: Path, 
     written = [path for path in files if path.name != MARK and "audio" not in path.parts]
     assert written
     top = {path for path in written if len(path.parts) == 2} or set(written)
+    for edited in (path for path in written if path.suffix in (".txt", ".md", ".ctm", ".arpa", ".svg")):
+        content = (tmp_path / edited).read_bytes()
+        (tmp_path / edited).write_bytes(content + b"by hand\n")
+        before = state(tmp_path)
+        assert "or it was edited since; choose another" in run(*words, out), edited
+        assert state(tmp_path) == before
+        (tmp_path / edited).write_bytes(content)
     for each in (*sorted(top), None):
         user = tmp_path / "user"
         for path in written if each is None else [each]:
