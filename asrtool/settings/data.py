@@ -106,7 +106,7 @@ class Data:
     max_duration_s: float = 20.0  # seconds; longer utterances are not trained on
     cut_long: bool = False  # these are cut at pauses instead, which a model of the others finds by forced alignment
     uncertain: str = "keep"  # or drop: utterances with words that their transcriber doubts, (( )), are not trained on
-    bad_fraction: float = 0.01  # fail when more than this fraction of recordings or transcripts cannot be used
+    bad_fraction: float = 0.01  # fail if more than this fraction of recordings or transcripts, and over 1, is unusable
     same_audio: str = "ignore"  # of one sound in two utterances: ignore, report, or drop from training what is scored
     segment_padding_s: float = 0.1  # test segments are widened so much on both sides, as Kaldi does
 
@@ -179,7 +179,7 @@ class Features:
     storage: str = "lilcom"  # or shar; flac: audio, of which features are computed whenever they are read
     keep_audio: bool = False  # whether samples of the training set are kept beside its features, for [augment]
     shard_cuts: int = 500  # utterances a shard, which one process writes
-    bad_fraction: float = 0.01  # fail when more than this fraction of utterances has no readable audio
+    bad_fraction: float = 0.01  # fail if more than this fraction of utterances, and over 1, has no readable audio
     num_jobs: int = 0  # processes; 0 is one per core
     executor: str = "local"  # shards are computed by local processes, or dask:ADDRESS, the workers of a Dask scheduler
 

@@ -29,11 +29,11 @@ from asrtool.data.manifests import sets as sets_file
 from asrtool.data.manifests.manifest import (
     DROPPED,
     Drop,
+    check_faults,
     check_rejected_place,
     format_drops,
     read_report,
     rejected,
-    write_rejected,
 )
 from asrtool.data.manifests.sets import Sets, read_sets, write_sets
 from asrtool.data.manifests.speed_copies import with_speeds
@@ -53,7 +53,6 @@ from asrtool.data.storage.transcripts import FOLDER as WORDS
 from asrtool.data.storage.transcripts import TRANSCRIPTS
 from asrtool.data.workers.executor import open_executor
 from asrtool.data.workers.processes import MapPieces
-from asrtool.errors import AsrtoolError
 from asrtool.files import (
     LOCK,
     check_files,
@@ -119,7 +118,8 @@ def compute_features(
                 np.save(directory / DIGESTS, digests)
                 _compute_missing(name, directory, jobs, features, code, map_pieces)
                 moments, drops, num_utterances = collect(directory, range(len(jobs)))
-                _check_drops(out / name, drops, num_utterances, features.bad_fraction)
+                limit = features.bad_fraction
+                check_faults(out / name, drops, drops, num_utterances, "utterances", "features.bad_fraction", limit)
                 everyone = everyone or functools.reduce(Moments.__add__, moments.values())
                 write_cmvn(directory, moments, everyone)
                 (directory / DROPPED).write_text(format_drops(drops), encoding="utf-8")
@@ -252,14 +252,3 @@ def collect(directory: Path, numbers: range) -> tuple[dict[str, Moments], list[D
             num_utterances += len(utterances)
     np.save(directory / TABLE, shard_table(rows))
     return moments, drops, num_utterances
-
-
-def _check_drops(out: Path, drops: Sequence[Drop], num_utterances: int, limit: float) -> None:
-    fraction = len(drops) / max(1, len(drops) + num_utterances)
-    if drops and (fraction > limit or not num_utterances):
-        write_rejected(out, drops)
-        raise AsrtoolError(
-            f"{out}: {len(drops)} of {len(drops) + num_utterances} utterances cannot be used ({fraction:.1%}, the limit"
-            f" features.bad_fraction is {limit:.1%}); the first is {drops[0].id}: {drops[0].reason}: {drops[0].detail}",
-            f"fix what {rejected(out)} lists, or raise features.bad_fraction",
-        )

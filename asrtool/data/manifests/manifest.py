@@ -203,23 +203,39 @@ def format_line(entry: Entry) -> tuple[Entry, str]:
 
 
 def check_fraction(out: Path, drops: Sequence[Drop], num_recordings: int, num_utterances: int, limit: float) -> None:
-    """Raise AsrtoolError if nothing is left, or faults exceed the fraction `limit`.
+    """Raise AsrtoolError if nothing is left, or as `check_faults` for `limit`.
 
     The numbers count remaining ones. The list of drops is then written beside `out`.
     """
     units = (("recordings", BAD_RECORDING, num_recordings), ("utterances", BAD_UTTERANCE, num_utterances))
     for unit, reasons, num_good in units:
         bad = [drop for drop in drops if drop.reason in reasons]
-        num = len({drop.id for drop in bad})
-        if bad and num > limit * (num + num_good):
-            write_rejected(out, drops)
-            raise AsrtoolError(
-                f"{out}: {num} of {num + num_good} {unit} cannot be used ({num / (num + num_good):.1%}, the limit"
-                f" data.bad_fraction is {limit:.1%}); the first is {bad[0].id}: {bad[0].reason}: {bad[0].detail}",
-                f"fix what {rejected(out)} lists, or raise data.bad_fraction",
-            )
+        check_faults(out, drops, bad, num_good, unit, "data.bad_fraction", limit)
     if not num_utterances:
         raise AsrtoolError(f"{out}: not one usable utterance", f"see the reasons in {write_rejected(out, drops)}")
+
+
+def check_faults(
+    out: Path, drops: Sequence[Drop], bad: Sequence[Drop], num_good: int, unit: str, setting: str, limit: float
+) -> None:
+    """Raise AsrtoolError if the ids of `bad` exceed the fraction `limit`, or are all.
+
+    A limit above 0 allows one: of less than a hundred, one is more than 1 %. On an error `drops` are written beside
+    `out`, otherwise the log names the first fault.
+    """
+    num = len({drop.id for drop in bad})
+    allowed = max(int(limit * (num + num_good)), int(limit > 0))
+    found = f"{out}: {num} of {num + num_good} {unit} cannot be used"
+    first = f"the first is {bad[0].id}: {bad[0].reason}: {bad[0].detail}" if bad else ""
+    if bad and not num_good:
+        raise AsrtoolError(f"{found}; {first}", f"fix what {write_rejected(out, drops)} lists")
+    if num > allowed:
+        raise AsrtoolError(
+            f"{found}, and {setting} = {limit:g} allows {allowed}; {first}",
+            f"fix what {write_rejected(out, drops)} lists, or raise {setting}",
+        )
+    if bad:
+        logging.warning("%s; %s", found, first)
 
 
 def rejected(out: Path) -> Path:

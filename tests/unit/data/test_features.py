@@ -234,7 +234,7 @@ def test_too_much_unreadable_audio_fails_and_leaves_the_list_but_no_set(
     (tmp_path / "audio" / "train1.wav").write_bytes(b"")
     out = tmp_path / "features"
     message = (
-        r"train: 6 of 18 utterances cannot be used \(33\.3%, the limit features\.bad_fraction is 1\.0%\);"
+        r"train: 6 of 18 utterances cannot be used, and features\.bad_fraction = 0\.01 allows 1;"
         r" the first is train1-0: unusable audio: .*; fix what .*train\.dropped\.tsv lists"
     )
     with pytest.raises(AsrtoolError, match=message) as raised:

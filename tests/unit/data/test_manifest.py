@@ -214,8 +214,8 @@ def test_faults_beyond_the_limit_end_the_stage_with_the_list_and_what_is_left_ou
     drops = [*(Drop(f"a-{i}", "empty") for i in range(100)), Drop("b1", "unusable audio", "truncated")]
     more = [*drops, Drop("b2", "no transcript"), Drop("b2", "no audio")]
     message = (
-        r"m: 2 of 101 recordings cannot be used \(2.0%, the limit data.bad_fraction is 1.0%\); the first is b1:"
-        r" unusable audio: truncated; fix what .*m.dropped.tsv lists"
+        r"m: 2 of 101 recordings cannot be used, and data.bad_fraction = 0.01 allows 1; the first is b1:"
+        r" unusable audio: truncated; fix what .*m.dropped.tsv lists, or raise data.bad_fraction"
     )
     with pytest.raises(AsrtoolError, match=message):
         write_manifests(tmp_path / "m", map(recording, names), map(segment, names), more, 0.01, {})
@@ -224,6 +224,17 @@ def test_faults_beyond_the_limit_end_the_stage_with_the_list_and_what_is_left_ou
     write_manifests(tmp_path / "m", map(recording, names), map(segment, names), drops, 0.01, {})
     assert json.loads((tmp_path / "m" / "report.json").read_text())["dropped"] == {"empty": 100, "unusable audio": 1}
     assert "b1\tunusable audio\ttruncated" in (tmp_path / "m" / "dropped.tsv").read_text()
+
+
+def test_one_fault_of_few_is_a_warning_unless_none_is_allowed(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    drops = [Drop("b1", "unusable audio", "truncated")]
+    write_manifests(tmp_path / "m", [recording("r")], [segment("r")], drops, 0.01, {})
+    (said,) = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert said == f"{tmp_path}/m: 1 of 2 recordings cannot be used; the first is b1: unusable audio: truncated"
+    with pytest.raises(AsrtoolError, match=r"1 of 2 recordings cannot be used, and data.bad_fraction = 0 allows 0;"):
+        write_manifests(tmp_path / "m", [recording("r")], [segment("r")], drops, 0, {})
+    with pytest.raises(AsrtoolError, match=r"1 of 1 recordings cannot be used; .*; fix what .*m.dropped.tsv lists$"):
+        write_manifests(tmp_path / "m", [], [], drops, 1, {})
 
 
 def test_a_corpus_without_one_usable_utterance_is_an_error(tmp_path: Path) -> None:

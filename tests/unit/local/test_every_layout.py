@@ -269,7 +269,7 @@ def test_sets_in_different_layouts_train_together_and_their_ids_do_not_collide(t
 @pytest.mark.parametrize("write", [write_lhotse, write_cuts, write_shar, write_kaldi])
 def test_a_recording_of_which_nothing_is_said_is_listed(write: Writer, tmp_path: Path) -> None:
     write_wav(tmp_path / "data" / "rec.wav", 4)
-    with pytest.raises(AsrtoolError, match=r"1 of 1 recordings cannot be used .*; the first is rec: no transcript: "):
+    with pytest.raises(AsrtoolError, match=r"1 of 1 recordings cannot be used; the first is rec: no transcript: "):
         prepare_any(write(tmp_path / "data", []), tmp_path / "m", Data(), "own")
 
 

@@ -78,7 +78,7 @@ def test_sound_without_reference_and_the_reverse_are_set_aside(corpus: Path) -> 
     (english / "en_4156.sph").unlink()
     write_sound(english / "en_9999.sph")
     assert dropped(prepare(corpus)) == {"en_4156": "no audio", "en_9999": "no transcript"}
-    with pytest.raises(AsrtoolError, match=r"2 of 3 recordings cannot be used .* en_9999: no transcript"):
+    with pytest.raises(AsrtoolError, match=r"2 of 3 recordings cannot be used, .* en_9999: no transcript"):
         prepare(corpus, Data())
 
 

@@ -100,8 +100,8 @@ def test_a_file_of_two_channels_is_named_with_what_to_do(
     (folder / "both.txt").write_text("two")
     advice = r"mix the channels \(sox IN OUT remix -\) or keep one of them \(sox IN OUT remix 1\)"
     with pytest.raises(AsrtoolError, match=rf"both{suffix}: 2 channels, expected 1 channel; {advice}"):
-        prepare_folder(folder, tmp_path / "m", Data(), "own")
-    prepare_folder(folder, tmp_path / "m", LENIENT, "own")
+        prepare_folder(folder, tmp_path / "m", Data(bad_fraction=0), "own")
+    prepare_folder(folder, tmp_path / "m", Data(), "own")
     found = rf"1 of 4 audio files have several channels, the first is {both}: left out; {advice}"
     assert re.search(found, caplog.text)
 
