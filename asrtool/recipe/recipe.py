@@ -7,10 +7,8 @@ in ``recipes/`` of a checkout; a wheel installs them inside the package.
 
 from __future__ import annotations
 
-import dataclasses
 import importlib.util
 import logging
-import os
 import traceback
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -20,10 +18,9 @@ from types import ModuleType
 import asrtool
 from asrtool.errors import AsrtoolError
 from asrtool.recipe.stage import Stage
-from asrtool.settings.config import Config, Place, check_conflicts
-from asrtool.settings.toml_files import OVERRIDE, SUITS, Given, build, read_given
+from asrtool.settings.config import Config, check_conflicts
+from asrtool.settings.toml_files import SUITS, Given, build, read_given
 from asrtool.settings.values import format_value, nearest
-from asrtool.url import as_url
 
 PACKAGE = Path(asrtool.__file__).resolve().parent
 
@@ -126,9 +123,8 @@ def _line(error: Exception, path: Path) -> int | None:
 def load_settings(recipe: Recipe, configs: Sequence[str], overrides: Iterable[str]) -> Config:
     """Return the settings of a run: ``paths.toml``, configuration files, ``--set``.
 
-    Each of `configs` names a file of the recipe's conf folder or is a path; none means the recipe's own choice. Paths
-    in a file may be relative to that file, paths in --set to the current directory; the result holds absolute ones.
-    An empty path is not configured. Automatically chosen values are logged. Raises AsrtoolError for an unknown
+    Each of `configs` names a file of the recipe's conf folder or is a path; none means the recipe's own choice. An
+    empty path is not configured. Automatically chosen values are logged. Raises AsrtoolError for an unknown
     configuration, as load_config, and for settings that do not go together.
     """
     given = read_settings(recipe, configs, overrides)
@@ -146,11 +142,10 @@ def read_settings(recipe: Recipe, configs: Sequence[str], overrides: Iterable[st
 
 
 def build_settings(given: Given) -> Config:
-    """Build settings with absolute paths; AsrtoolError as load_settings."""
+    """Build settings that go together; AsrtoolError as load_settings."""
     config = build(given)
     check_conflicts(config)
-    paths = {key: _absolute(path, given.origins["paths", key]) for key, path in config.paths.items()}
-    return dataclasses.replace(config, paths=paths)
+    return config
 
 
 def _config_file(recipe: Recipe, config: str) -> Path:
@@ -164,13 +159,3 @@ def _config_file(recipe: Recipe, config: str) -> Path:
         f"{config}: no such configuration in {recipe.folder / 'conf'}",
         nearest(config, names) or f"known are {', '.join(names)}",
     )
-
-
-def _absolute(place: Place, origin: str) -> Place:
-    """Return `place` relative to its `origin`, a file or an override."""
-    start = Path.cwd() if origin.startswith(OVERRIDE) else Path(origin).parent
-
-    def absolute(path: str) -> str:
-        return as_url(path) or (os.path.normpath(start / Path(path).expanduser()) if path else "")
-
-    return absolute(place) if isinstance(place, str) else tuple(map(absolute, place))

@@ -12,6 +12,7 @@ from pathlib import Path
 from asrtool.errors import AsrtoolError
 from asrtool.recipe.recipe import Recipe, find_recipe, is_named, load_recipe
 from asrtool.settings.config import Config
+from asrtool.settings.schema import paths_of
 from asrtool.settings.values import format_override, parse_override
 
 RECORD = "config/run.json"  # record of a work folder
@@ -41,9 +42,11 @@ class Request:
     def from_anywhere(self, recipe: Recipe, config: Config) -> Request:
         """Return the request with absolute paths, for any current directory."""
         overrides = list(self.overrides)
-        for number, (section, *key) in enumerate(parse_override(text)[0] for text in overrides):
-            if section == "paths":
-                overrides[number] = format_override(f"paths.{key[0]}", config.paths[key[0]])
+        for number, (section, *keys) in enumerate(parse_override(text)[0] for text in overrides):
+            values = getattr(config, section)
+            paths = values if section == "paths" else {key: getattr(values, key) for key in paths_of(values)}
+            if keys[0] in paths and len(keys) == 1:
+                overrides[number] = format_override(f"{section}.{keys[0]}", paths[keys[0]])
         return Request(str(recipe.folder), _whole_names(self.configs, recipe.folder), overrides)
 
 

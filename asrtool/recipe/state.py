@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,9 +21,8 @@ from asrtool.recipe.recipe import Recipe
 from asrtool.recipe.request import Request
 from asrtool.recipe.source import ROOT, chosen_modules, code_digests
 from asrtool.recipe.stage import Stage, lies_in
-from asrtool.settings import registry
 from asrtool.settings.config import SECTIONS, Config, chosen_components, defaults_of, select
-from asrtool.settings.schema import changed_setting
+from asrtool.settings.schema import changed_setting, paths_of
 from asrtool.settings.toml_files import used_paths
 from asrtool.settings.values import flatten
 
@@ -56,14 +56,13 @@ class Run:
 
     def reads(self, stage: Stage) -> list[str]:
         """Return the inputs of `stage`, and files and folders that its settings name."""
-        sections = [getattr(self.config, name) for name in stage.settings if name in SECTIONS]
-        values = [getattr(section, key) for section in sections for key in getattr(section, "reads", ())]
-        corpora = registry.names("corpus")  # settings name these corpora instead of a folder
-        files = [str(Path(path).absolute()) for path in _listed(values) if path not in corpora]
+        sections = [getattr(self.config, name) for name in stage.settings if name in SECTIONS[1:]]
+        named = [(section, key) for section in sections for key in paths_of(section)]
+        values = [getattr(section, key) for section, key in named if key not in getattr(section, "no_part", ())]
+        files = list(filter(os.path.isabs, _listed(values)))  # not names of corpora
         if "paths" in stage.settings:  # tar files of releases; links of the corpus folder lead to the others
             keys = used_paths(self.config.data, self.config.lm.extra_text)
-            releases = [Path(path).expanduser() for path in _listed(self.config.paths.get(key, "") for key in keys)]
-            files += [str(path.absolute()) for path in releases if path.is_file()]
+            files += filter(os.path.isfile, _listed(self.config.paths.get(key, "") for key in keys))
         return [*self.needs(stage), *files]
 
     def config_file(self, stage: Stage) -> Path:

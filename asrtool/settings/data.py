@@ -17,6 +17,7 @@ from asrtool.settings.schema import (
     choice,
     choices,
     one_of,
+    path,
     positive,
     releases_of,
 )
@@ -221,7 +222,9 @@ class Features:
 class Remote:
     """Feature sets at an address, http, https or s3: what of them is kept on the disk."""
 
-    cache_dir: str = ""  # folder for it, which the learners of a node share; empty: ~/.cache/asrtool
+    no_part: ClassVar[tuple[str, ...]] = ("cache_dir", "cache_gib")
+
+    cache_dir: str = path()  # folder for it, which the learners of a node share; empty: ~/.cache/asrtool
     cache_gib: float = 100.0  # GiB of shards; those used longest ago go. A learner reads 8 and fetches 8 more or longer
 
     def __post_init__(self) -> None:
@@ -232,12 +235,10 @@ class Remote:
 class Augment:
     """Augmentation of training audio, drawn in each epoch; needs features.keep_audio."""
 
-    reads: ClassVar[tuple[str, ...]] = ("reverb_dir", "noise_dir")  # keys that name what a stage reads
-
     tempo: tuple[float, ...] = (1.0, 1.0)  # slowest and fastest tempo, at the same pitch
-    reverb_dir: str = ""  # folder of room impulse responses; empty: no reverberation
+    reverb_dir: str = path()  # folder of room impulse responses; empty: no reverberation
     reverb_prob: float = 0.5  # of an utterance to get one of them
-    noise_dir: str = ""  # folder of recordings of noise, music or babble; empty: no noise
+    noise_dir: str = path()  # folder of recordings of noise, music or babble; empty: no noise
     noise_prob: float = 0.5  # of an utterance to get a stretch of one of them
     snr_db: tuple[float, ...] = (5.0, 20.0)  # lowest and highest ratio of speech to noise
     band_prob: float = 0.0  # of an utterance to be limited to a band

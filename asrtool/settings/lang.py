@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
 from asrtool.settings import registry
-from asrtool.settings.schema import at_least, between, one_of, releases_of
+from asrtool.settings.schema import at_least, between, one_of, path, releases_of
 
 if TYPE_CHECKING:
     from asrtool.settings.config import Config
@@ -44,9 +44,7 @@ class Lang:
 class Lm:
     """Word n-gram."""
 
-    reads: ClassVar[tuple[str, ...]] = ("extra_text",)  # keys that name what a stage reads
-
-    extra_text: tuple[str, ...] = ()  # more text: corpora, whose transcripts are read, and files of sentences
+    extra_text: tuple[str, ...] = path((), "corpus")  # more text: transcripts of corpora, and files of sentences
     order: int = 3  # words of the longest n-gram
     min_counts: tuple[int, ...] = (1,)  # an n-gram seen less often is left out: by order, the last for all above
     mix: bool = True  # one model a text, mixed by weights tuned on held-out text; false takes all texts as one

@@ -67,6 +67,14 @@ def component_name(kind: str, default: str) -> Any:
     return field(default=default, metadata={"kind": kind})
 
 
+def path(default: Any = "", kind: str = "") -> Any:
+    """Return a field that holds a path, or several, absolute after it is read.
+
+    A name of a component of `kind` is no path.
+    """
+    return field(default=default, metadata={"path": kind})
+
+
 _type_hints = functools.cache(typing.get_type_hints)
 
 
@@ -79,6 +87,12 @@ def field_types(settings: Any) -> dict[str, Any]:
 def kinds_of(settings: Any) -> dict[str, str]:
     """Return field -> kind of its components."""
     return {item.name: item.metadata["kind"] for item in dataclasses.fields(settings) if "kind" in item.metadata}
+
+
+def paths_of(settings: Any) -> dict[str, list[str]]:
+    """Return field -> values that are no paths, of its paths."""
+    kinds = {item.name: item.metadata["path"] for item in dataclasses.fields(settings) if "path" in item.metadata}
+    return {name: registry.names(kind) if kind else [] for name, kind in kinds.items()}
 
 
 def one_of(name: str, value: str, allowed: Iterable[str]) -> None:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import logging
+import os
 import typing
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from asrtool.settings.config import SECTIONS, Config, Place, to_table
 from asrtool.settings.data import Data
 from asrtool.settings.decode import suiting_methods
 from asrtool.settings.removed import REMOVED, REPLACED_COMPONENTS
-from asrtool.settings.schema import Choice, field_types, kinds_of, table_name
+from asrtool.settings.schema import Choice, field_types, kinds_of, paths_of, table_name
 from asrtool.settings.values import (
     ALL,
     OTHER_NAMES,
@@ -28,6 +29,7 @@ from asrtool.settings.values import (
     parse_override,
     read_toml,
 )
+from asrtool.url import as_url
 
 OVERRIDE = "--set "  # what the origin of an override begins with
 SUITS = "suits "  # and that of a value that is chosen for a key that nothing sets
@@ -71,8 +73,9 @@ def load_config(files: Iterable[Path | str] = (), overrides: Iterable[str] = (),
     """Read TOML `files`, then apply `overrides`; later ones win.
 
     An override is ``section.key=value``. A table of a component that is not chosen is checked and has no effect, so
-    that one file can be laid over another. Raises AsrtoolError for a missing file, broken TOML, an unknown key
-    (naming the nearest) or a wrong type or value.
+    that one file can be laid over another. A relative path in a file is relative to that file, one of an override to
+    the current directory. Raises AsrtoolError for a missing file, broken TOML, an unknown key (naming the nearest) or
+    a wrong type or value.
     """
     return build(read_given(files, overrides, warn))
 
@@ -188,14 +191,25 @@ def _paths(given: Given, data: Data) -> dict[str, Place]:
                 f"{given.origins[key]}: unknown key {'.'.join(key)}",
                 nearest_key(".".join(key), [f"paths.{name}" for name in known]) or ALL,
             )
-    return {key[1]: _place(given.values[key], f"{given.origins[key]}: {'.'.join(key)}") for key in keys}
+    return {key[1]: _place(given.values[key], given.origins[key], ".".join(key)) for key in keys}
 
 
-def _place(value: Any, where: str) -> Place:
+def _place(value: Any, origin: str, key: str) -> Place:
     """Parse a place: text is one directory, a list several."""
     several = isinstance(value, list) or (isinstance(value, TextValue) and value.startswith("["))
-    place: Place = convert(value, tuple[str, ...] if several else str, where)
-    return place
+    return _absolute(convert(value, tuple[str, ...] if several else str, f"{origin}: {key}"), origin)
+
+
+def _absolute(place: Place, origin: str, names: Collection[str] = ()) -> Place:
+    """Return `place` from `origin` as absolute paths; addresses and `names` stay."""
+    start = Path() if origin.startswith(OVERRIDE) else Path(origin).parent
+
+    def absolute(path: str) -> str:
+        if not path or path in names:
+            return path
+        return as_url(path) or os.path.abspath(start / os.path.expanduser(path))
+
+    return absolute(place) if isinstance(place, str) else tuple(map(absolute, place))
 
 
 def build_section(name: str, given: Given, classes: Mapping[str, Any] = CLASSES) -> Any:
@@ -238,7 +252,7 @@ class _Section:
             if key[1] not in self.types:
                 raise self._unknown(key)
             if key[1] not in self.kinds:
-                values[key[1]] = self._convert(key, self.types[key[1]])
+                values[key[1]] = self._convert(key, self.types[key[1]], self.section_class)
         chosen = {name: self._choose(name) for name in self.kinds}
         self._check_tables([item for items in chosen.values() for item in items])
         for name, items in chosen.items():
@@ -293,7 +307,7 @@ class _Section:
             if key[1] == table:
                 if key[2] not in types:
                     raise self._unknown(key, [f"{self.name}.{table}.{name}" for name in types])
-                values[key[2]] = self._convert(key, types[key[2]])
+                values[key[2]] = self._convert(key, types[key[2]], settings)
         return values
 
     def _check_tables(self, chosen: Iterable[Choice]) -> None:
@@ -325,8 +339,10 @@ class _Section:
     def _keys(self, length: int) -> list[Key]:
         return [key for key in self.given.values if key[0] == self.name and len(key) == length]
 
-    def _convert(self, key: Key, kind: Any) -> Any:
-        return convert(self.given.values[key], kind, self._place(key))
+    def _convert(self, key: Key, kind: Any, settings: Any = None) -> Any:
+        value = convert(self.given.values[key], kind, self._place(key))
+        names = paths_of(settings).get(key[-1]) if settings else None
+        return value if names is None else _absolute(value, self.given.origins[key], names)
 
     def _place(self, key: Key) -> str:
         return f"{self.given.origins.get(key, 'default')}: {'.'.join(key)}"

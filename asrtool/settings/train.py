@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from asrtool.settings.schema import Choice, at_least, between, choice, choices, one_of, positive
+from asrtool.settings.schema import Choice, at_least, between, choice, choices, one_of, path, positive
 
 if TYPE_CHECKING:
     from asrtool.settings.config import Config
@@ -77,8 +77,6 @@ class Optimisation:
 class Train(Optimisation):
     """Training of the acoustic model."""
 
-    reads: ClassVar[tuple[str, ...]] = ("init_model",)  # keys that name what a stage reads
-
     batch_s: float = 120.0  # seconds of speech in a batch, padding included; 0: as many as suit the speech
     max_batch_s: float = 0.0  # of those, computed at once; gradients add up; 0: all, on a GPU as much as fits
     pipeline_stages: int = 1  # devices of a learner, with neighbouring layers of the model on each
@@ -87,7 +85,7 @@ class Train(Optimisation):
     loader_processes: int = 0  # that decode features for a learner; 0: a thread of the learner does
     sequence_noise: float = 0.0  # fraction of the utterances of a batch that another one of it is added to
     sequence_noise_weight: float = 0.4  # of its energies
-    init_model: str = ""  # model file whose weights training begins with; empty draws them
+    init_model: str = path()  # model file whose weights training begins with; empty draws them
     frozen: tuple[str, ...] = ()  # names of parameters that stay as they are, with * for any part
 
     def __post_init__(self) -> None:

@@ -23,9 +23,9 @@ from asrtool.errors import AsrtoolError
 from asrtool.files import check_own, digest_of, locked, move_aside, read_object, write_text
 from asrtool.lang.tokenizer import tokenizer_file
 from asrtool.models.objectives.decision_tree import FILE as TREE
-from asrtool.settings.config import Config, defaults_of, select
+from asrtool.settings.config import SECTIONS, Config, defaults_of, select
 from asrtool.settings.data import Augment
-from asrtool.settings.schema import changed_setting
+from asrtool.settings.schema import changed_setting, paths_of
 from asrtool.settings.values import flatten
 from asrtool.train.loop.straggler import InjectionOptions
 
@@ -71,9 +71,14 @@ class Inputs:
         return path.exists() and not self.first_difference(path)
 
     def first_difference(self, path: Path) -> str:
-        """Return the first setting, `key before -> now`, or file that differs, or ''."""
+        """Return the first setting, `key before -> now`, or file that differs, or ''.
+
+        Files that settings name count by content, in any place.
+        """
         found = json.loads(path.read_text(encoding="utf-8"))
-        changed = changed_setting(flatten(found["settings"]), flatten(self.settings), self.defaults)
+        paths = {f"{section}.{key}" for section in SECTIONS[1:] for key in paths_of(getattr(Config(), section))}
+        now = {key: value for key, value in flatten(self.settings).items() if key not in paths}
+        changed = changed_setting(flatten(found["settings"]), now, self.defaults)
         files = {name for name, _ in found["sha256"].items() ^ self.sha256.items()}
         return changed or min(files, default="")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import logging
+import os
 import re
 import typing
 from collections.abc import Iterator
@@ -28,7 +29,7 @@ from asrtool.settings.config import (
 )
 from asrtool.settings.data import Data
 from asrtool.settings.removed import REMOVED
-from asrtool.settings.schema import Choice, field_types, kinds_of
+from asrtool.settings.schema import Choice, field_types, kinds_of, paths_of
 from asrtool.settings.toml_files import CLASSES, known_keys, known_paths, load_config, load_section
 from asrtool.settings.values import OTHER_NAMES, flatten, format_value
 
@@ -128,13 +129,13 @@ OTHERS: dict[str, Any] = {
     "features.speeds": [1.0, 1.5], "tokenizer.unit": "phone", "graph.backend": "k2",
     "lm.min_counts": [1, 3], "decode.graph.backend": "k2", "distributed.h-adpsgd.outer": "adpsgd-d1",
     "distributed.adpsgd.ring": "fixed", "decode.methods": ["greedy"], "data.dev": ["own"], "data.train": ["an4"],
-    "data.test": ["own"], "nnlm.precision": "bf16", "distributed.interface": "eth0", "train.init_model": "model.pt",
-    "train.frozen": ["encoder.*"], "augment.noise_dir": "noise",
-    "augment.reverb_dir": "rooms", "model.frame-ce.aligner": "test_config:OwnAligner",
+    "data.test": ["own"], "nnlm.precision": "bf16", "distributed.interface": "eth0", "train.init_model": "/model.pt",
+    "train.frozen": ["encoder.*"], "augment.noise_dir": "/noise",
+    "augment.reverb_dir": "/rooms", "model.frame-ce.aligner": "test_config:OwnAligner",
     "model.attention.kernel_size": 17,
     "data.uncertain": "drop", "model.lf-mmi.aligner": "test_config:OwnAligner",
     "data.same_audio": "drop", "data.text_rules": "none", "data.word_marks": "'-", "data.mix": "temperature:2",
-    "remote.cache_dir": "cache", "lm.extra_text": ["more.txt"], "features.executor": "dask:tcp://node:8786",
+    "remote.cache_dir": "/cache", "lm.extra_text": ["swbd", "/more.txt"], "features.executor": "dask:tcp://node:8786",
     "decode.executor": "dask:tcp://node:8786", "launch.slurm.partition": "gpu", "launch.slurm.account": "speech",
     "launch.slurm.time": "24:00:00", "launch.slurm.memory_per_cpu": "4G", "launch.slurm.options": ["--exclusive"],
     "launch.slurm.setup": ["module load cuda"], "launch.kubernetes.image": "registry/asrtool:cpu",
@@ -227,7 +228,7 @@ def test_any_text_and_number_is_read_back_as_it_was(
     before = Config()
     config = dataclasses.replace(
         before,
-        paths=dict(zip(known_paths(before.data), places, strict=False)),
+        paths={key: os.path.abspath(f"/{text}") for key, text in zip(known_paths(before.data), places, strict=False)},
         mini=dataclasses.replace(before.mini, train_hours=max_hours, seed=seed),
         decode=dataclasses.replace(before.decode, methods=(Choice.of("search", "graph", beams=tuple(beams)),)),
     )
@@ -298,10 +299,34 @@ def test_two_components_that_would_share_a_table_are_refused(own: str, tmp_path:
 
 @pytest.mark.parametrize(
     ("override", "value"),
-    [("an4=/with space/an4", "/with space/an4"), ("an4='quoted'", "quoted"), ("an4=a=b", "a=b")],
+    [("an4=/with space/an4", "/with space/an4"), ("an4='/quoted'", "/quoted"), ("an4=/a=b", "/a=b")],
 )
 def test_a_path_is_taken_as_it_is(override: str, value: str) -> None:
     assert load_config([], [f"paths.{override}"]).paths == {"an4": value}
+
+
+def test_a_relative_path_is_one_of_its_file_or_of_the_current_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keys = [f"{section}.{key}" for section, settings in CLASSES.items() for key in paths_of(settings)]
+    assert keys == ["remote.cache_dir", "lm.extra_text", "augment.reverb_dir", "augment.noise_dir", "train.init_model"]
+    monkeypatch.setenv("HOME", "/home/someone")
+    (tmp_path / "conf").mkdir()
+    monkeypatch.chdir(tmp_path)
+    names = dict.fromkeys(keys, "x") | {"lm.extra_text": ["fisher", "x", "~/y", "s3://a/b"], "paths.an4": "x"}
+    text = "".join(
+        f"{key} = {format_value(value if key[0] != 'l' else tuple(value))}\n" for key, value in names.items()
+    )
+    files = [Path("conf", "a.toml"), Path("conf", "empty.toml")]
+    files[0].write_text(text)
+    files[1].write_text("".join(f'{key} = ""\n' for key in names if key != "lm.extra_text"))
+    of_set = [f"{key}={value if isinstance(value, str) else ','.join(value)}" for key, value in names.items()]
+    for files_and_set, folder in (([files[:1]], tmp_path / "conf"), ([[], of_set], tmp_path)):
+        values = values_of(load_config(*files_and_set))
+        assert values.pop("lm.extra_text") == ["fisher", str(folder / "x"), "/home/someone/y", "s3://a/b"]
+        assert {values[key] for key in names if key in values} == {str(folder / "x")}
+    values = values_of(load_config(files))
+    assert {values[key] for key in names if key != "lm.extra_text"} == {""}
 
 
 @pytest.mark.parametrize("text", ["swbd, an4", '["swbd", "an4"]', "[swbd,an4]"])

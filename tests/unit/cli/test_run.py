@@ -117,6 +117,21 @@ def test_another_configuration_drops_the_settings(failed: Path, tmp_path: Path) 
     assert f"another --config drops --set paths.own_train={failed}/none --set train.num_epochs=3" in log
 
 
+def test_files_that_settings_name_are_found_from_any_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "extra.txt").write_text("more words\n")
+    monkeypatch.chdir(tmp_path)
+    words = ["--recipe", "own", "--set", "paths.own_train=none", "--set", "lm.extra_text=fisher,extra.txt"]
+    with pytest.raises(AsrtoolError, match="stage 0 corpus failed"):
+        run("--work", "exp", *words)
+    monkeypatch.chdir(tmp_path / "exp")
+    seen: list[Run] = []
+    monkeypatch.setattr("asrtool.recipe.plan.format_states", lambda run, *_: seen.append(run) or "")
+    run("--work", ".", "--list")
+    assert seen[0].config.lm.extra_text == ("fisher", str(tmp_path / "extra.txt"))
+    (text,) = [stage for stage in seen[0].recipe.stages if stage.name == "text"]
+    assert seen[0].reads(text) == ["corpus", str(tmp_path / "extra.txt")]
+
+
 def test_only_what_was_set_can_be_dropped(failed: Path, tmp_path: Path) -> None:
     with pytest.raises(
         AsrtoolError, match=r"was not made with --set lm\.order; those .* are paths.own_train, train.num_"

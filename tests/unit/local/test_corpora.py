@@ -113,7 +113,7 @@ def test_a_corpus_in_a_role_it_has_no_set_for_is_refused() -> None:
         ("swbd,fisher", "fisher", "both name fisher, expected one of them"),
         ("fisher_swbd", "fisher", "both name fisher, the second as part of fisher_swbd"),
         ("asrtool.local.corpora.fisher:Corpus", "fisher", "both name fisher, the second as part of asrtool.local"),
-        ("swbd", "more.txt,fisher,more.txt", "lm.extra_text has a text twice, as more.txt and more.txt, expected one"),
+        ("swbd", "/a.txt,fisher,/a.txt", "lm.extra_text has a text twice, as /a.txt and /a.txt, expected one"),
         ("swbd", "fisher,fisher", "lm.extra_text has a text twice, as fisher and fisher"),
         ("swbd", "fisher,more.txt,fisher_swbd", "lm.extra_text has a text twice, as fisher and fisher_swbd"),
     ],

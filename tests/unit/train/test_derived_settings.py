@@ -73,7 +73,7 @@ def test_training_begins_with_the_hybrid_model_where_it_is_wanted_and_no_other_i
     model = Path("start/model.pt")
     for objective, overrides, expected in (
         ("lf-mmi", (), "start/model.pt"),
-        ("lf-mmi", ("train.init_model=other.pt",), "other.pt"),
+        ("lf-mmi", ("train.init_model=/other.pt",), "/other.pt"),
         ("frame-ce", (), ""),
         ("ctc", (), ""),
     ):

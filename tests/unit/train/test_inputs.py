@@ -55,6 +55,19 @@ def test_other_data_makes_another_training(data: Path, name: str) -> None:
     assert describe(data) != before
 
 
+def test_a_model_to_begin_with_counts_by_content_in_any_place(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (data / "a.pt").write_text("weights")
+    monkeypatch.chdir(data)
+    before = describe(data, "train.init_model=a.pt")
+    before.settings["train"]["init_model"] = "a.pt"  # as an earlier version
+    (data / "inputs.json").write_text(before.to_json(1))
+    (data / "a.pt").rename(data / "b.pt")
+    assert describe(data, "train.init_model=b.pt").match(data / "inputs.json")
+    assert describe(data).first_difference(data / "inputs.json") == "init_model"
+    (data / "b.pt").write_text("others")
+    assert describe(data, "train.init_model=b.pt").first_difference(data / "inputs.json") == "init_model"
+
+
 def test_missing_data_is_named(data: Path) -> None:
     (data / "tokenizer" / "tokenizer.model").unlink()
     with pytest.raises(AsrtoolError, match=r"tokenizer\.model: cannot be read.*run the stage that makes it first"):
