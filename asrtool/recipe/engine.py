@@ -38,13 +38,18 @@ VERSIONED = ("asrtool", "torch", "lhotse", "numpy", "sentencepiece", "kaldifst",
 def run_stages(run: Run, chosen: range, force: bool = False) -> list[str]:
     """Run the `chosen` stages that are not done (all with `force`); return names.
 
-    Raises AsrtoolError if a stage fails, an input is missing, or another run works in the same directory.
+    Raises AsrtoolError if a stage fails, an input is missing, the directory lies in the data, or another run works in
+    it.
     """
     stages = run.recipe.stages[chosen.start : chosen.stop]
     numbers = number_stages(run.recipe.stages)[chosen.start : chosen.stop]
     for stage in stages:
         for argv in run.commands(stage):  # a misspelled command is reported now, not after hours of training
             run.find_entry(argv)
+        for place in filter(os.path.isabs, (*run.reads(stage), *run.releases(stage))):
+            if run.work.is_relative_to(Path(place).resolve()):
+                what = f"{run.work}: lies in the data {place}, expected the two apart"
+                raise AsrtoolError(what, "choose another place with --work")
     with locked(run.work, "run", "choose another place with --work"):
         _write_settings(run)
         _warn_about_earlier(run, chosen)

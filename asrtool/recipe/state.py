@@ -60,10 +60,13 @@ class Run:
         named = [(section, key) for section in sections for key in paths_of(section)]
         values = [getattr(section, key) for section, key in named if key not in getattr(section, "no_part", ())]
         files = list(filter(os.path.isabs, _listed(values)))  # not names of corpora
-        if "paths" in stage.settings:  # tar files of releases; links of the corpus folder lead to the others
-            keys = used_paths(self.config.data, self.config.lm.extra_text)
-            files += filter(os.path.isfile, _listed(self.config.paths.get(key, "") for key in keys))
-        return [*self.needs(stage), *files]
+        tars = filter(os.path.isfile, self.releases(stage))  # links of the corpus folder lead to the others
+        return [*self.needs(stage), *files, *tars]
+
+    def releases(self, stage: Stage) -> list[str]:
+        """Return the places of the releases that `stage` reads."""
+        keys = used_paths(self.config.data, self.config.lm.extra_text) if "paths" in stage.settings else []
+        return _listed(self.config.paths.get(key, "") for key in keys)
 
     def config_file(self, stage: Stage) -> Path:
         return self.work / "config" / f"{stage.name}.toml"

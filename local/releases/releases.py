@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import hashlib
+import itertools
 import logging
 import lzma
 import math
@@ -14,6 +15,7 @@ import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path, PurePath
 
+from asrtool.data.manifests.manifest import check_apart
 from asrtool.errors import AsrtoolError
 from asrtool.files import write_folder, write_text
 from asrtool.local.corpus import TEXT, CorpusInRoles, Release, known_releases, named_corpora
@@ -58,7 +60,8 @@ def collect_corpora(
         )
     unpacked = out.absolute().parent / UNPACKED
     targets = {r.name: find_release(r, places[r.key], unpacked) for r in releases.values() if places[r.key]}
-    _check_apart(out, targets)
+    for folder in itertools.chain(*targets.values()):  # with links to it, the tree would be endless
+        check_apart(folder, out)
     with write_folder(out, *(release.name for release in known_releases(data).values())) as temporary:
         for name, folders in targets.items():
             _link(temporary / name, folders)
@@ -80,16 +83,6 @@ def _check_files(extra_text: Sequence[str]) -> None:
             what = "a folder" if Path(name).is_dir() else "no such file"
             known = ", ".join(registry.names("corpus"))
             raise AsrtoolError(f"lm.extra_text: {name}: {what}", f"name a file of sentences, or one of {known}")
-
-
-def _check_apart(out: Path, targets: Mapping[str, Sequence[Path]]) -> None:
-    """Raise AsrtoolError if `out` is in a folder to link: the tree would be endless."""
-    real = out.resolve()
-    for name, folders in targets.items():
-        for folder in folders:
-            if real.is_relative_to(folder.resolve()):
-                fault = f"{name}: {folder} holds the work directory {real.parent}, expected the two apart"
-                raise AsrtoolError(fault, "choose another place with --work")
 
 
 def _link(name: Path, folders: Sequence[Path]) -> None:

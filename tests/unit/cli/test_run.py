@@ -117,6 +117,19 @@ def test_another_configuration_drops_the_settings(failed: Path, tmp_path: Path) 
     assert f"another --config drops --set paths.own_train={failed}/none --set train.num_epochs=3" in log
 
 
+@pytest.mark.parametrize("key", ["paths.own_train", "augment.noise_dir"])
+@pytest.mark.parametrize("work", ["data", "data/exp", "link/exp"])
+def test_a_work_folder_in_the_data_is_refused_and_nothing_is_written(
+    key: str, work: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "data").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "data")
+    with pytest.raises(AsrtoolError, match=r": lies in the data .*data, expected the two apart; choose another place "):
+        run("--work", work, "--recipe", "own", "--set", f"{key}=data", "--set", "features.keep_audio=true")
+    assert sorted(tmp_path.rglob("*")) == [tmp_path / "data", tmp_path / "link"]
+
+
 def test_files_that_settings_name_are_found_from_any_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "extra.txt").write_text("more words\n")
     monkeypatch.chdir(tmp_path)

@@ -125,11 +125,13 @@ def test_files_are_found_whatever_their_case(tmp_path: Path) -> None:
     assert not list(find_files(tmp_path, "data/x*.sph"))
 
 
-def test_a_work_directory_inside_a_release_is_refused(tmp_path: Path) -> None:
+def test_a_corpus_folder_inside_a_release_is_refused(tmp_path: Path) -> None:
     write_sound(tmp_path / "train" / "x.sph")
     own = make_data(("own",), (), ("own",))
     paths = {"own_train": str(tmp_path / "train"), "own_test": str(tmp_path / "train")}
-    with pytest.raises(AsrtoolError, match=r"train holds the work directory .*; choose another place with --work"):
+    with pytest.raises(
+        AsrtoolError, match=r"corpus: lies in the data .*train, expected the two apart; choose another OUT"
+    ):
         collect_corpora(tmp_path / "train" / "exp" / "corpus", own, paths, fail)
     collect_corpora(tmp_path / "exp" / "corpus", own, paths, fail)
 
