@@ -14,7 +14,7 @@ from pathlib import Path
 
 from asrtool.errors import AsrtoolError
 from asrtool.files import write_folder
-from asrtool.lang.text import BACKOFF, extra_files, read_sentences
+from asrtool.lang.text import BACKOFF, extra_files, number_sentences
 from asrtool.local.corpus import extra_corpora
 from asrtool.local.text.text_rules import (
     OTHER_LETTERS,
@@ -115,23 +115,26 @@ def write_extra_texts(corpus: Path, out: Path, names: Sequence[str], rule: Rule 
     with write_folder(out, "*.txt") as temporary:
         for name, file in zip(names, extra_files(temporary, names), strict=True):
             if name in corpora:
-                _write(name, file, *corpora[name].texts(corpus))
+                lines, rule_of_corpus = corpora[name].texts(corpus)
+                _write(name, file, enumerate(lines, 1), rule_of_corpus)
             else:
-                _write(name, file, (" ".join(words) for words in read_sentences(Path(name))), rule)
+                numbered = ((number, " ".join(words)) for number, words in number_sentences(Path(name)))
+                _write(name, file, numbered, rule)
 
 
-def _write(name: str, file: Path, lines: Iterable[str], rule: Rule) -> None:
-    num, num_left_out = 0, 0
+def _write(name: str, file: Path, lines: Iterable[tuple[int, str]], rule: Rule) -> None:
+    num, num_left_out, first = 0, 0, ""
     with file.open("w", encoding="utf-8") as out:
-        for line in lines:
+        for number, line in lines:
             try:
                 text = rule(line)
-            except Unusable:
+            except Unusable as error:
                 num_left_out += 1
+                first = first or f", the first is line {number}: {error}"
                 continue
             if text:
                 num += 1
                 out.write(f"{text}\n")
     if not num:
-        raise AsrtoolError(f"lm.extra_text: {name} has no line of words", "name another text, or leave it out")
-    logging.info("%s: %d sentences, %d left out that cannot be normalised", name, num, num_left_out)
+        raise AsrtoolError(f"lm.extra_text: {name} has no line of words{first}", "name another text, or leave it out")
+    logging.info("%s: %d sentences, %d left out that cannot be normalised%s", name, num, num_left_out, first)

@@ -15,6 +15,7 @@ from asrtool.lang.ngram.trie import Rows, Trie, prune
 from asrtool.lang.text import read_symbols
 from asrtool.settings.lang import Lm
 
+MIN_WEIGHT = 0.001  # of a text that changes something
 LARGE = "large.arpa"  # beside the pruned model, what it was pruned from
 
 
@@ -80,4 +81,8 @@ def _mix(models: Sequence[Trie], files: Sequence[Path], held: Rows) -> Trie:
     weights = find_weights(probs)
     for file, weight, prob in zip(files, weights, probs, strict=True):
         logging.info("%s: weight %.4f, perplexity of its own model %.2f", file, weight, perplexity(prob))
+        if weight < MIN_WEIGHT:
+            logging.warning(
+                "%s: hardly counts, as the held-out text is unlike it; --set lm.mix=false takes all texts as one", file
+            )
     return mix(models, weights)

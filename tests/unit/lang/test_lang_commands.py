@@ -87,6 +87,8 @@ def test_extra_texts_are_mixed_in_and_their_words_are_in_the_lexicon(corpora: Pa
     weights = logged_weights(done.stderr)
     assert list(weights)[2:] == ["extra/1.fisher.txt"]
     assert weights["extra/1.fisher.txt"] > 0.1
+    advice = "hardly counts, as the held-out text is unlike it; --set lm.mix=false takes all texts as one"
+    assert re.findall(r"WARNING (.*)", done.stderr) == [f"train/sentences.fisher.txt: {advice}"]
     model = NgramLm(read_arpa(corpora / "G.arpa"))
     run_command("lm", "--text", "train", "--heldout", "dev.txt", "--extra", "extra", "--arpa", "without.arpa")
     assert not {"course", "earlier"} & set(read_arpa(corpora / "without.arpa").words)

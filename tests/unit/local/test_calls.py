@@ -261,10 +261,15 @@ def transcripts(tmp_path: Path) -> Path:
     return root
 
 
-def test_transcripts_are_read_without_audio_and_files_as_plain_text(transcripts: Path, tmp_path: Path) -> None:
-    (tmp_path / "My web.text").write_text("Hello, World!\nroom 42\n\nuh-huh th- [noise]\n")
+def test_transcripts_are_read_without_audio_and_files_as_plain_text(
+    transcripts: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "My web.text").write_text("Hello, World!\n\nroom 42\n43\nuh-huh th- [noise]\n")
     names = ["fisher", str(tmp_path / "My web.text")]
-    write_extra_texts(transcripts, tmp_path / "text", names)
+    with caplog.at_level("INFO"):
+        write_extra_texts(transcripts, tmp_path / "text", names)
+    left_out = "2 sentences, 2 left out that cannot be normalised, the first is line 3: unknown characters: "
+    assert f"{names[1]}: {left_out}" in caplog.text
     written = {path.name: path.read_text() for path in (tmp_path / "text").glob("[!.]*")}
     assert written == {
         "1.fisher.txt": "a t and t maybe [laughter]\n" * 2,
@@ -272,7 +277,7 @@ def test_transcripts_are_read_without_audio_and_files_as_plain_text(transcripts:
     }
     settings = ["--set", f"lm.extra_text=[{','.join(names)}]", "--set", "data.text_rules=unicode"]
     run_command("prepare", "text", transcripts, tmp_path / "text", *settings)
-    assert (tmp_path / "text" / "2.My_web.txt").read_text() == "hello world\nroom 42\nuh huh th [noise]\n"
+    assert (tmp_path / "text" / "2.My_web.txt").read_text() == "hello world\nroom 42\n43\nuh huh th [noise]\n"
     assert (tmp_path / "text" / "1.fisher.txt").read_text() == written["1.fisher.txt"]
     write_extra_texts(transcripts, tmp_path / "text", names[:1])
     assert [path.name for path in (tmp_path / "text").glob("[!.]*")] == ["1.fisher.txt"]
@@ -295,7 +300,7 @@ def test_what_cannot_be_read_of_the_transcripts_is_a_warning(
     [
         ("nowhere.txt", r"nowhere.txt: cannot be read, No such file"),
         ("swbd", r"lm.extra_text names swbd, whose transcripts are not read alone; name a file of its sentences"),
-        ("42.txt", r"lm.extra_text: 42.txt has no line of words; name another text"),
+        ("42.txt", r"lm.extra_text: 42.txt has no line of words, the first is line 1: unknown .*; name another text"),
     ],
 )
 def test_a_text_that_gives_nothing_is_an_error(
