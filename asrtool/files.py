@@ -13,6 +13,7 @@ import json
 import os
 import re
 import shutil
+import tempfile
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -57,9 +58,23 @@ def make_folder_of(path: Path) -> None:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        no_folder = isinstance(error, FileExistsError | NotADirectoryError)
-        reason = " is not a folder" if no_folder else f": {_reason(error)}"
-        raise AsrtoolError(f"{path}: cannot be written, {path.parent}{reason}", "choose another place") from error
+        raise _unwritable(path, path.parent, error) from error
+
+
+def check_writable(path: Path) -> None:
+    """Raise AsrtoolError if `path` cannot be written, in the nearest folder there is."""
+    folder = next(folder for folder in path.absolute().parents if os.path.exists(folder))
+    try:
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        raise _unwritable(path, folder, error) from error
+
+
+def _unwritable(path: Path, folder: Path, error: OSError) -> AsrtoolError:
+    no_folder = isinstance(error, FileExistsError | NotADirectoryError)
+    reason = " is not a folder" if no_folder else f": {_reason(error)}"
+    return AsrtoolError(f"{path}: cannot be written, {folder}{reason}", "choose another place")
 
 
 @contextlib.contextmanager
@@ -126,10 +141,12 @@ def parts_of(path: Path) -> Path:
 def check_own(path: Path, signs: Sequence[str]) -> None:
     """Raise AsrtoolError unless `path` is new, empty, or may be replaced.
 
-    A folder may be replaced if it matches one of the patterns `signs` and holds only files that asrtool wrote.
+    A folder may be replaced if it matches one of the patterns `signs` and holds only files that asrtool wrote. Raises
+    AsrtoolError too if it cannot be written.
     """
     if path.exists() and not path.is_dir():
         raise AsrtoolError(f"{path}: is no folder, expected one to write", "name another place")
+    check_writable(path)
     here = Path.cwd()
     if path.resolve() in (here, *here.parents):
         raise AsrtoolError(f"{path}: the current folder cannot be replaced", "name a folder below it")

@@ -7,7 +7,6 @@ import itertools
 import logging
 import math
 import os
-import tempfile
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -21,7 +20,7 @@ from asrtool.data.workers.processes import num_cores
 from asrtool.decode.parallel import Map, process_pool
 from asrtool.decode.words import Word
 from asrtool.errors import AsrtoolError
-from asrtool.files import check_files, make_folder_of, mark_files, write_text
+from asrtool.files import check_files, check_writable, make_folder_of, mark_files, write_text
 from asrtool.log import progress
 from asrtool.transcribe.audio import SUFFIXES, AudioInput, is_pipe, name_of, open_sound, readable
 from asrtool.transcribe.overlap import Recognised, join_overlaps, shifted
@@ -225,12 +224,7 @@ def check_out(out: Path, audio: Sequence[Audio], forms: Sequence[str]) -> None:
     check_files(*targets)
     for target in targets:
         make_folder_of(target)
-    try:
-        with tempfile.TemporaryFile(dir=out):
-            pass
-    except OSError as error:
-        reason = (error.strerror or str(error)).lower()
-        raise AsrtoolError(f"{out}: nothing can be written there, {reason}", "choose another folder") from error
+    check_writable(out / "transcripts")
 
 
 def _lines(found: Iterable[tuple[Piece, tuple[Word, ...]]], speaker: str, channel: int) -> list[Line]:

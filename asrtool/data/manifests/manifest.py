@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from asrtool.data.manifests.validator import Entry, ManifestCounts
 from asrtool.errors import AsrtoolError, printable
-from asrtool.files import check_files, mark_files, write_beside, write_text
+from asrtool.files import check_files, check_writable, mark_files, write_beside, write_text
 from asrtool.url import Part, as_url
 
 if TYPE_CHECKING:
@@ -159,11 +159,15 @@ def check_apart(source: Path, out: Path) -> None:
 
 
 def check_place(out: Path) -> list[Path]:
-    """Return the files of the folder `out`; AsrtoolError if one is not asrtool's."""
+    """Return the files of the folder `out`.
+
+    Raises AsrtoolError if one is not asrtool's, or the folder cannot be written.
+    """
     if out.exists() and not out.is_dir():
         raise AsrtoolError(f"{out}: is no folder, expected one to write", "name another place")
     files = [out / name for name in (RECORDINGS, SUPERVISIONS, DROPPED, REPORT, STM, GLM)]
     check_files(*files)
+    check_writable(out / REPORT)
     check_rejected_place(out)
     return files
 

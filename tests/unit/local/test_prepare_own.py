@@ -273,6 +273,12 @@ def test_manifests_are_not_written_into_the_data(layout: str, below: str, folder
     assert sorted(folder.rglob("*")) == before
 
 
+@pytest.mark.parametrize("words", [["check"], ["prepare", "folder"], ["prepare", "manifest"]])
+def test_a_place_that_cannot_be_written_is_noticed_before_the_data_are_read(words: list[str], folder: Path) -> None:
+    (folder / "ann" / "one.flac").touch()  # reading them would name it
+    assert re.match(r"/proc/new(/report.json)?: cannot be written, /proc", str(error_of(*words, folder, "/proc/new")))
+
+
 def test_manifests_may_lie_beside_a_table_but_not_in_its_folder(folder: Path, tmp_path: Path) -> None:
     (folder / "train.csv").write_text("path,text\nflat.wav,yes\n")
     with pytest.raises(AsrtoolError, match=r"my data: is the folder of the data .*train.csv, expected the two apart"):
