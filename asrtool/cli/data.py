@@ -89,7 +89,7 @@ def check(data: Path, out: Path | None, config: Config) -> None:
     clipping, noise and several sampling rates. So are text that is too long or too short for its audio, and audio that
     was recorded at a lower rate than it has. Everything that the stage prepare would set aside is listed. With OUT,
     pictures, a table of all utterances and all that is set aside (dropped.tsv) are written there. Settings: [data],
-    features.num_jobs.
+    features.num_jobs, features.resample, features.sampling_rate_hz.
 
     \b
     Example: asrtool check exp/manifests/train exp/check
@@ -101,7 +101,7 @@ def check(data: Path, out: Path | None, config: Config) -> None:
         check_apart(data, out)
         check_own(out, [PAGE])  # before hours of audio are listened to
     if (data / REPORT).is_file():
-        text, num_utterances = check_manifests(data, out, config.features.num_jobs)
+        text, num_utterances = check_manifests(data, out, config.features)
     else:
         with tempfile.TemporaryDirectory(prefix="asrtool-check-") as folder:
             text, num_utterances = _check_data(data, Path(folder) / "manifests", out, config)
@@ -123,7 +123,7 @@ def _check_data(data: Path, manifests: Path, out: Path | None, config: Config) -
             if not rejected(manifests).is_file():  # the data cannot be read at all
                 raise
             return check_rejected(manifests, out)
-        return check_manifests(manifests, out, config.features.num_jobs)
+        return check_manifests(manifests, out, config.features)
 
 
 @click.command(cls=Command)

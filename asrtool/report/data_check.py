@@ -26,6 +26,7 @@ from asrtool.data.manifests.manifest import (
 from asrtool.files import write_folder
 from asrtool.report.figures.figure import BLUE, ORANGE, save_figure
 from asrtool.report.markdown import format_table
+from asrtool.settings.data import Features
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -53,14 +54,21 @@ class Finding:
 
 
 def find(
-    measured: Sequence[Measures], unreadable: Sequence[Unreadable], drops: Sequence[Drop], num_recordings: int
+    measured: Sequence[Measures],
+    unreadable: Sequence[Unreadable],
+    drops: Sequence[Drop],
+    num_recordings: int,
+    features: Features,
 ) -> list[Finding]:
-    """Return findings, worst first; `drops` were set aside by asrtool prepare."""
+    """Return findings, worst first; `drops` were set aside by asrtool prepare.
+
+    Advice leaves out settings that `features` has.
+    """
     return [
         *_drop_findings(drops, num_recordings + len(drops)),
         *_unreadable_findings(unreadable, num_recordings),
         *_sound_findings(measured),
-        *_rate_findings(measured),
+        *_rate_findings(measured, features),
     ]
 
 
@@ -153,7 +161,7 @@ def _unusual_rates(measured: Sequence[Measures]) -> tuple[set[str], set[str]]:
     )
 
 
-def _rate_findings(measured: Sequence[Measures]) -> Iterator[Finding]:
+def _rate_findings(measured: Sequence[Measures], features: Features) -> Iterator[Finding]:
     rates = Counter(each.sampling_rate_hz for each in measured)
     if len(rates) > 1:
         usual, _ = rates.most_common(1)[0]
@@ -161,6 +169,7 @@ def _rate_findings(measured: Sequence[Measures]) -> Iterator[Finding]:
         what = f"another sampling rate than the usual {usual} Hz"
         example = f"{others[0].id}: {others[0].sampling_rate_hz} Hz"
         advice = "features.resample = true, as recipes/own has it, brings all to one rate"
+        advice = "all are brought to one rate" if features.resample else advice
         yield Finding(what, len(others), len(measured), example, advice)
     for rate_hz in sorted(rates):
         same_rate = [each for each in measured if each.sampling_rate_hz == rate_hz and _is_audible(each)]
@@ -170,8 +179,10 @@ def _rate_findings(measured: Sequence[Measures]) -> Iterator[Finding]:
         if band_hz < NARROW * rate_hz / 2:
             narrow = [each for each in same_rate if each.bandwidth_hz < NARROW * rate_hz / 2]
             what = f"nothing above {band_hz:.0f} Hz in audio of {rate_hz} Hz"
-            settings = f"features.resample = true, features.sampling_rate_hz = {_rate_for(band_hz)}"
-            advice = f"it was recorded at a lower rate: set {settings}"
+            settings = [] if features.resample else ["features.resample = true"]
+            if settings or features.sampling_rate_hz != _rate_for(band_hz):
+                settings.append(f"features.sampling_rate_hz = {_rate_for(band_hz)}")
+            advice = f"it was recorded at a lower rate{': set ' if settings else ''}{', '.join(settings)}"
             yield Finding(what, len(narrow), len(same_rate), f"{narrow[0].id}: {narrow[0].bandwidth_hz:.0f} Hz", advice)
 
 
@@ -185,17 +196,17 @@ BINS = 40
 LISTED = 20  # examples of a fault
 
 
-def check_manifests(manifests: Path, out: Path | None, num_jobs: int = 0) -> tuple[str, int]:
+def check_manifests(manifests: Path, out: Path | None, features: Features) -> tuple[str, int]:
     """Check a manifest folder; return the page and the number of readable utterances.
 
-    Page, tables and pictures are written to `out` if given.
+    Audio is read by features.num_jobs processes. Page, tables and pictures are written to `out` if given.
     """
-    found = list(measure_manifests(manifests, num_jobs))
+    found = list(measure_manifests(manifests, features.num_jobs))
     measured = [each for each in found if isinstance(each, Measures)]
     unreadable = [each for each in found if isinstance(each, Unreadable)]
     unreadable = [Unreadable(each.recording, _below(manifests, each.reason)) for each in unreadable]
     drops = _read_drops(manifests / DROPPED, manifests)
-    findings = find(measured, unreadable, drops, read_report(manifests)["num_recordings"])
+    findings = find(measured, unreadable, drops, read_report(manifests)["num_recordings"], features)
     # The features stage will set these aside.
     drops += [Drop(each.recording, "unusable audio", each.reason) for each in unreadable]
     return _write(findings, measured, drops, out)
@@ -207,7 +218,7 @@ def check_rejected(manifests: Path, out: Path | None) -> tuple[str, int]:
     The list of drops is beside `manifests`.
     """
     drops = _read_drops(rejected(manifests), manifests)
-    return _write(find([], [], drops, 0), [], drops, out)
+    return _write(find([], [], drops, 0, Features()), [], drops, out)
 
 
 def _read_drops(path: Path, manifests: Path) -> list[Drop]:

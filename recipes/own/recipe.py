@@ -17,7 +17,7 @@ CHECK = Stage(
     audio_of=("manifests",),
     makes=("check",),
     run=(Line("asrtool check {work}/manifests/train {work}/check --config {config}"),),
-    settings=("features.num_jobs",),
+    settings=("features.num_jobs", "features.resample", "features.sampling_rate_hz"),
     aside=True,
 )
 

@@ -21,6 +21,7 @@ from asrtool.data.audio.quality import Measures, Unreadable
 from asrtool.data.manifests.manifest import Drop, format_drops, read_drops, rejected
 from asrtool.files import MARK
 from asrtool.report.data_check import LISTED, MIN_UTTERANCES, check_rejected, find
+from asrtool.settings.data import Features
 
 RATE_HZ = 16000
 GOOD = Measures("u", "r", "s", 3.0, RATE_HZ, 36, -6.0, -20.0, -60.0, 0.0, 8000.0)
@@ -32,7 +33,7 @@ def found(*changes: dict[str, object]) -> dict[str, list[int]]:
     """Findings in NUM good utterances and one with each of `changes` -> count and total."""
     good = [dataclasses.replace(GOOD, id=f"u{i}", characters=30 + i % 10) for i in range(NUM)]
     changed = [dataclasses.replace(GOOD, id=f"x{i}", **change) for i, change in enumerate(changes)]  # type: ignore[arg-type]
-    return {f.what: [f.count, f.total] for f in find([*good, *changed], [], [], NUM)}
+    return {f.what: [f.count, f.total] for f in find([*good, *changed], [], [], NUM, Features())}
 
 
 @pytest.mark.parametrize(
@@ -63,13 +64,13 @@ def test_paths_below_manifests_are_relative_since_the_folder_may_be_temporary(tm
 def test_how_fast_people_speak_is_known_of_enough_utterances_only() -> None:
     assert found({"characters": 0}) == {}
     cut = dataclasses.replace(GOOD, id="cut", duration_s=1.0)
-    assert find([GOOD] * (MIN_UTTERANCES - 2) + [cut], [], [], 1) == []
-    assert [f.count for f in find([GOOD] * (MIN_UTTERANCES - 1) + [cut], [], [], 1)] == [1]
+    assert find([GOOD] * (MIN_UTTERANCES - 2) + [cut], [], [], 1, Features()) == []
+    assert [f.count for f in find([GOOD] * (MIN_UTTERANCES - 1) + [cut], [], [], 1, Features())] == [1]
 
 
 def test_other_rates_and_sound_of_a_lower_rate_are_found_with_the_setting_that_helps() -> None:
     narrow = [dataclasses.replace(GOOD, bandwidth_hz=3900.0)] * 5
-    (finding,) = find([*narrow, GOOD], [], [], 6)
+    (finding,) = find([*narrow, GOOD], [], [], 6, Features())
     assert finding.what == "nothing above 3900 Hz in audio of 16000 Hz"
     assert "features.sampling_rate_hz = 8000" in finding.advice
     assert finding.count == 5
@@ -77,12 +78,34 @@ def test_other_rates_and_sound_of_a_lower_rate_are_found_with_the_setting_that_h
     assert found({"sampling_rate_hz": 8000, "bandwidth_hz": 4000.0}) == {
         "another sampling rate than the usual 16000 Hz": [1, NUM + 1]
     }
-    assert find([other] * 3, [], [], 3) == []
+    assert find([other] * 3, [], [], 3, Features()) == []
+
+
+def test_settings_that_are_set_are_no_advice() -> None:
+    narrow = [dataclasses.replace(GOOD, bandwidth_hz=3900.0)] * 5
+    others = [dataclasses.replace(GOOD, sampling_rate_hz=8000, bandwidth_hz=4000.0)]
+    for features, of_rates, of_band in (
+        (Features(sampling_rate_hz=0), "features.resample = true, as", "set features.resample = true, features.samp"),
+        (
+            Features(sampling_rate_hz=0, resample=True),
+            "all are brought to one rate",
+            "set features.sampling_rate_hz = 8000",
+        ),
+        (
+            Features(sampling_rate_hz=8000, resample=True),
+            "all are brought to one rate",
+            "it was recorded at a lower rate",
+        ),
+    ):
+        rates, band = find([*narrow, *others], [], [], 6, features)
+        assert rates.advice.startswith(of_rates)
+        assert of_band in band.advice
+    assert "set" not in band.advice
 
 
 def test_what_cannot_be_read_or_was_set_aside_comes_first() -> None:
     drops = [Drop("a", "no audio"), Drop("b", "no audio", "gone"), Drop("c", "empty")]
-    findings = find([dataclasses.replace(GOOD, clipped=0.5)], [Unreadable("r", "cut")], drops, 9)
+    findings = find([dataclasses.replace(GOOD, clipped=0.5)], [Unreadable("r", "cut")], drops, 9, Features())
     assert [f.what for f in findings] == [
         "set aside: no audio",
         "set aside: empty",
