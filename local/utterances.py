@@ -280,11 +280,7 @@ def warn_of_unknown(sides: Iterable[str], known: Collection[str], corpus: str, a
     unknown = sum(side not in known for side in sides)
     if unknown:
         logging.warning(
-            "%s: the speakers of %d of %d sides are not known, and each counts as a speaker of its own. Speakers of the"
-            " held-out dev set may then be in training too, so dev may look better than test, and features.cmvn ="
-            " speaker normalises each side alone. %s",
-            corpus,
-            unknown,
-            len(sides),
-            advice[0].upper() + advice[1:],
-        )
+            "%s: the speakers of %d of %d recordings or channels are not known. Each counts as a speaker of its"
+            " own, whom features.cmvn = speaker normalises alone. %s",
+            corpus, unknown, len(sides), advice[0].upper() + advice[1:],
+        )  # fmt: skip

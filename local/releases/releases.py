@@ -127,10 +127,11 @@ def _open(release: Release, configured: str, unpacked: Path) -> Path:
     if release.is_one_folder and path.is_file() and path.name.lower().endswith((*MANIFESTS, *IN_COLUMNS, CUTS)):
         return path
     state = "is a file" if path.exists() else "does not exist"
-    files = ", ".join((*MANIFESTS, *IN_COLUMNS, CUTS))
-    expected = f"the folder or manifest ({files})" if release.is_one_folder else "a folder or tar file"
+    if release.is_one_folder:
+        what = f"expected a folder or a file {', '.join((*MANIFESTS, *IN_COLUMNS, CUTS))}"
+        raise AsrtoolError(f"paths.{release.key}: {path} {state}, {what}", "correct the path")
     raise AsrtoolError(
-        f"paths.{release.key}: {path} {state}, expected {expected} of {release.name} ({release.title})",
+        f"paths.{release.key}: {path} {state}, expected a folder or tar file of {release.name} ({release.title})",
         f"set paths.{release.key} to where the release is",
     )
 

@@ -31,6 +31,7 @@ from asrtool.local.sets.split_part import Decision, Part, decide, unfit, with_co
 from asrtool.local.text.references import format_reference, reference_rules
 from asrtool.settings.data import Data
 
+SHOWN = 5  # speakers named in the log
 MAX_DEV_FRACTION = 0.1  # fraction of the speech, limits data.dev_minutes
 
 
@@ -88,7 +89,8 @@ def _hold_out(parts: Sequence[Part], target_s: float, fold: int) -> None:
     if fraction > MAX_DEV_FRACTION:
         what = f"data.dev_minutes is {target_s / 60:g}, more than {MAX_DEV_FRACTION:.0%} of the training speech"
         fraction = MAX_DEV_FRACTION
-        logging.warning("%s: dev has %.1f minutes", what, fraction * sum(speech_s.values()) / 60)
+        logging.info("%s: dev has %.1f minutes", what, fraction * sum(speech_s.values()) / 60)
+    recordings: set[str] = set()
     for part in parts:
         sizes = part.speech_s(part.is_fit), part.num_utterances(part.is_fit)
         chosen = choose_fold(*sizes, fraction * speech_s[part.name], fold)
@@ -96,12 +98,23 @@ def _hold_out(parts: Sequence[Part], target_s: float, fold: int) -> None:
             what = f"data.dev_fold is {fold}, but all conversations of {part.name} are in the folds before it"
             raise AsrtoolError(what, "set a lower one; fewer data.dev_minutes make more folds, at most one a speaker")
         part.is_dev = np.isin(part.rows["recording"], [i for i, id_ in enumerate(part.ids) if id_ in chosen])
+        recordings |= chosen
     own = {part.name: part.speakers_of(part.is_dev & part.is_fit) for part in parts}
     held_out = set().union(*own.values()) - {None}  # unnamed speakers of different corpora are different
     for part in parts:
         part.is_known = ~part.is_dev & part.is_of(own[part.name] | held_out)
     if not any((part.is_training & part.is_fit).any() for part in parts):
         _hold_out_utterances(parts, fraction)
+        return
+    names = sorted(filter(None, held_out))
+    more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
+    logging.info("held out as dev: speakers %s%s", ", ".join(names[:SHOWN]), more)
+    num_unknown = sum(not {name, name.rpartition("-")[0]}.isdisjoint(recordings) for name in names)
+    if num_unknown:
+        logging.warning(
+            "%d of %d speakers held out as dev are recordings without a known speaker, who may be in training too:"
+            " dev may look better than test", num_unknown, len(names),
+        )  # fmt: skip
 
 
 def _hold_out_utterances(parts: Sequence[Part], fraction: float) -> None:

@@ -70,8 +70,7 @@ def test_tables_say_who_speaks_but_for_callers_that_they_leave_blank(
         ("sw02002", 1): "swbd-1013",
     }
     (warning,) = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
-    assert "swbd: the speakers of 1 of 4 sides are not known" in warning
-    assert "Speakers of the held-out dev set may then be in training too" in warning
+    assert "swbd: the speakers of 1 of 4 recordings or channels are not known" in warning
     assert "Set paths.ldc97s62_docs to the folder" in warning
 
 
@@ -180,7 +179,7 @@ def test_a_speaker_that_the_table_leaves_blank_is_not_known(fisher: Path, caplog
     for table in fisher.rglob("*_calldata.tbl"):
         table.unlink()
     prepare(Fisher(), fisher)
-    assert "fisher: the speakers of 4 of 4 sides are not known" in caplog.text
+    assert "fisher: the speakers of 4 of 4 recordings or channels are not known" in caplog.text
     assert "lack a *_calldata.tbl" in caplog.text
 
 

@@ -110,7 +110,8 @@ def test_one_set_for_two_roles_is_noticed(tmp_path: Path, caplog: pytest.LogCapt
     with caplog.at_level(logging.WARNING):
         Own().prepare(tmp_path / "corpus", tmp_path / "m", data)
     assert "own_test is both own_train and own_test: results will look better" in caplog.text
-    assert "the speakers of 1 of 1 sides are not known" in caplog.text
+    assert "the speakers of 1 of 1 recordings or channels are not known. Each counts as a speaker" in caplog.text
+    assert "dev" not in caplog.text
 
 
 def test_librispeech_trees_are_read_whole_or_by_part(tmp_path: Path) -> None:

@@ -86,7 +86,7 @@ def test_numbers_in_digits_and_unknown_speakers_are_reported(tmp_path: Path, cap
     write_peoples_speech(tmp_path / "peoples_speech")
     PeoplesSpeech().prepare(tmp_path, tmp_path / "out", LENIENT)
     assert list(dropped(tmp_path / "out" / "train").values()) == ["unknown characters"]
-    assert "peoples_speech: the speakers of 3 of 3 sides are not known" in caplog.text
+    assert "peoples_speech: the speakers of 3 of 3 recordings or channels are not known" in caplog.text
 
 
 def test_what_lhotse_stops_at_is_one_line_with_the_key(tmp_path: Path) -> None:

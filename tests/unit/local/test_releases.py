@@ -92,6 +92,15 @@ def test_a_release_that_is_not_where_its_path_says_is_named_with_its_key(
     assert not (tmp_path / "c").exists()
 
 
+def test_a_folder_of_own_data_that_is_not_there_is_a_short_line(tmp_path: Path) -> None:
+    data, paths = make_data(("own",), (), ("own",)), {"own_train": "nodir", "own_test": "nodir"}
+    with pytest.raises(AsrtoolError) as caught:
+        collect_corpora(tmp_path / "c", data, paths, fail)
+    what, _, files = str(caught.value).partition(", expected a folder or a file ")
+    assert what == f"paths.own_train: {Path('nodir').absolute()} does not exist"
+    assert files == ".csv, .tsv, .jsonl, .json, .parquet, .arrow, .jsonl.gz; correct the path"
+
+
 def test_a_role_brings_its_releases_alone(tmp_path: Path) -> None:
     write_sound(tmp_path / "b" / "x.sph")
     swbd = write_hub5(write_swbd(tmp_path / "site"))

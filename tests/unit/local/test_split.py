@@ -342,12 +342,24 @@ def test_rules_for_hypotheses_alone_are_left_out_of_the_dev_rules() -> None:
     assert reference_rules("OK => O. K.\n") == "OK => O. K.\n"
 
 
+def test_dev_of_unknown_speakers_is_a_warning(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    calls = {f"c{i:02}": (f"c{i:02}-0", f"known{i}") for i in range(10)}
+    split(tmp_path, make_data(train=("swbd",), dev_minutes=1), swbd_train=corpus(calls))
+    (warning,) = [record.getMessage() for record in caplog.records]
+    assert warning.startswith("1 of 2 speakers held out as dev are recordings without a known speaker, who may be in")
+
+
 @pytest.mark.parametrize(("dev_minutes", "is_cut"), [(1, False), (1000, True)])
 def test_more_than_a_tenth_is_not_held_out_and_the_log_says_so(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, dev_minutes: float, is_cut: bool
 ) -> None:
-    found = split(tmp_path, make_data(train=("swbd",), dev_minutes=dev_minutes), swbd_train=corpus(pairs(40)))
+    with caplog.at_level("INFO"):
+        found = split(tmp_path, make_data(train=("swbd",), dev_minutes=dev_minutes), swbd_train=corpus(pairs(40)))
     assert ("data.dev_minutes is 1000, more than 10% of the training speech" in caplog.text) == is_cut
+    assert {record.levelname for record in caplog.records} == {"INFO"}
+    names = sorted({s["speaker"] for s in found[1]})
+    shown = ", ".join(names) if not is_cut else f"{', '.join(names[:5])} and {len(names) - 5} more"
+    assert f"held out as dev: speakers {shown}" in [record.getMessage() for record in caplog.records]
     train_s, dev_s = (sum(s["duration"] for s in some) for some in found)
     assert dev_s / (train_s + dev_s) < 0.2
 
