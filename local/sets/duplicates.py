@@ -87,7 +87,8 @@ def check_same_audio(manifests: Path, data: Data, features: Features) -> None:
         logging.warning(
             "%d of %d utterances of %s are in %s, too, the first is %s, there %s: %s%s",
             len({pair.other for pair in same}), read_report(manifests / other)["num_utterances"], other, one,
-            same[0].other.id, same[0].one.id, listed, advice if same[0].one in leaked else "",
+            same[0].other.id, same[0].one.id, listed,
+            advice if same[0].one in leaked else "; leave one of each pair out",
         )  # fmt: skip
     if drops and leaked:
         _leave_out(manifests, sets, list(leaked.values()))
