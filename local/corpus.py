@@ -108,16 +108,15 @@ class CorpusInRoles:
 def named_corpora(data: Data, extra_text: Sequence[str] = ()) -> list[CorpusInRoles]:
     """Return the corpora of `data` in order, and transcripts of `extra_text`.
 
-    Raises AsrtoolError if nothing is named to train or test on, for a role that a corpus lacks, and for names that
-    folders cannot have.
+    Raises AsrtoolError if nothing is named to train on, for a role that a corpus lacks, and for names that folders
+    cannot have.
     """
-    for role in ("train", "test"):
-        if not getattr(data, role):
-            known = ", ".join(registry.names("corpus"))
-            raise AsrtoolError(
-                f"data.{role} is empty, expected at least one corpus",
-                f"name it with --set data.{role}=NAME: {known}, or package.module:Class",
-            )
+    if not data.train:
+        known = ", ".join(registry.names("corpus"))
+        raise AsrtoolError(
+            "data.train is empty, expected at least one corpus",
+            f"name it with --set data.train=NAME: {known}, or package.module:Class",
+        )
     roles: dict[str, list[str]] = {}
     for role in ROLES:
         for choice in getattr(data, role):

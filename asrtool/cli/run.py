@@ -8,6 +8,7 @@ import inspect
 import logging
 import os
 import re
+import shlex
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -193,13 +194,13 @@ def sweep(
     """Compare settings by cross-validation over folds of speakers.
 
     The recipe as it is, A, and each --try are trained without a part of the training set (data.dev_minutes,
-    data.dev_fold) and scored on it, for each of the N parts. Prints the pooled error rates, and tests whether a --try
-    differs from A by more than chance. Continues if it is called again.
+    data.dev_fold) and scored on it, for each of the N parts. No test set is read. Prints the pooled error rates, and
+    tests whether a --try differs from A by more than chance. Continues if it is called again.
 
     \b
     Examples:
       asrtool sweep --recipe own --config own --config mine.toml --work exp/sweep --folds 1 --try train.peak_lr=0.01 \\
-        --set paths.own_train=data/train --set paths.own_test=data/test
+        --set paths.own_train=data/train
     """
     from asrtool.data.manifests.manifest import audio_files_below
     from asrtool.recipe.engine import run_stages
@@ -210,6 +211,9 @@ def sweep(
     from asrtool.report.side_by_side import format_sweep
 
     loaded = load_recipe(find_recipe(recipe))
+    tried = [word for text in tries for word in ("--try", text)]
+    words = ["asrtool", "sweep", *Request(recipe, configs, overrides).argv(), *tried]
+    again = shlex.join([*words, "--folds", str(folds), "--work", str(work)])
     runs: dict[str, list[Run]] = {}
     for text in ("", *tries):
         name = re.sub(r"[^\w.=,+-]+", "_", text) or "A"
@@ -218,10 +222,10 @@ def sweep(
         runs[name] = []
         for fold in range(folds):
             own = re.split(r"\s+(?=[\w.]+=)", text.strip()) if text else []
-            request = Request(recipe, configs, [*overrides, *own, f"data.dev_fold={fold}"])
+            request = Request(recipe, configs, [*overrides, *own, "data.test=[]", f"data.dev_fold={fold}"])
             settings = load_settings(loaded, request.configs, request.overrides)
             folder = work.resolve() / name / f"fold{fold}"
-            runs[name].append(Run(loaded, settings, folder, find_entry, audio_files_below, request))
+            runs[name].append(Run(loaded, settings, folder, find_entry, audio_files_below, request, again))
     # Folds that cannot be made are reported before hours of training.
     for last in ("prepare", "score"):
         for fold in range(folds):

@@ -175,8 +175,8 @@ def _check_outputs(run: Run, title: str, stage: Stage) -> None:
 
 
 def _again(run: Run, stage: Stage) -> str:
-    """Return the command that resumes at `stage` with the settings of the folder."""
-    return f"asrtool run --work {shlex.quote(str(run.work))} --stage {stage.name}"
+    """Return the command that resumes, at `stage` if it is one of the folder."""
+    return run.again or f"asrtool run --work {shlex.quote(str(run.work))} --stage {stage.name}"
 
 
 def _note(log: BinaryIO, text: str) -> None:

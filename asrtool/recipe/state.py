@@ -39,6 +39,7 @@ class Run:
     find_entry: Callable[[Sequence[str]], str]  # command line -> module:function; AsrtoolError if none
     find_audio: Callable[[Path], Iterable[str]]  # a folder of manifests -> audio files; AsrtoolError for a corrupt one
     request: Request  # recipe, configurations and settings of this run
+    again: str = ""  # command that continues; empty: `asrtool run` in `work`
 
     def is_off(self, stage: Stage) -> bool:
         """Return whether the settings turn `stage` off."""

@@ -28,7 +28,7 @@ from asrtool.errors import AsrtoolError
 from asrtool.local.corpus import CORPORA, Corpus, named_corpora, with_role
 from asrtool.local.sets.held_out import choose_fold
 from asrtool.local.sets.split_part import Decision, Part, decide, unfit, with_corpus
-from asrtool.local.text.references import format_reference, reference_rules
+from asrtool.local.text.references import NO_RULES_GLM, format_reference, reference_rules
 from asrtool.settings.data import Data
 
 SHOWN = 5  # speakers named in the log
@@ -65,7 +65,7 @@ def split_manifests(manifests: Path, data: Data) -> None:
     _write_train(manifests / TRAIN, parts, drops, data)
     _write_long(manifests / LONG, parts)
     held_out = [Dev(part.name, part.recordings, part.kept[Decision.DEV]) for part in parts]
-    _write_dev(manifests / DEV, dev or held_out, reference_rules(glms[0]), data)
+    _write_dev(manifests / DEV, dev or held_out, reference_rules(glms[0] if glms else NO_RULES_GLM), data)
     sets = [EvaluationSet(corpus.name, corpus.title, dict(corpus.labels)) for corpus in tested]
     write_sets(manifests, Sets(tuple(sets)))
 

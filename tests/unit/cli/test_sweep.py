@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import re
+import shlex
 from pathlib import Path
 
 import pytest
@@ -10,6 +12,7 @@ from click.testing import CliRunner, Result
 
 from asrtool.cli.main import cli
 from asrtool.errors import AsrtoolError
+from asrtool.settings.toml_files import load_config
 
 NUM_SENTENCES = 30
 RECIPE = """
@@ -71,7 +74,9 @@ def recipe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder = tmp_path / "toy"
     (folder / "conf").mkdir(parents=True)
     (folder / "recipe.py").write_text(RECIPE)
-    (folder / "conf" / "toy.toml").write_text('[decode]\nmethods = ["greedy"]\n[lm]\norder = 2\n')
+    (folder / "conf" / "toy.toml").write_text(
+        '[decode]\nmethods = ["greedy"]\n[lm]\norder = 2\n[data]\ntest = ["own"]\n'
+    )
     (tmp_path / "toy_commands.py").write_text(COMMANDS)
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, [str(tmp_path), os.environ.get("PYTHONPATH")])))
@@ -97,14 +102,17 @@ def test_errors_of_all_folds_are_pooled_and_tested_against_the_recipe_as_it_is(r
         [name, "graph", "600", "5.00", ""],
         [name, "greedy", "600", "5.00", "+0.00"],
     ]
+    assert {load_config([path]).data.test for path in Path("sweep").glob("*/*/config/prepare.toml")} == {()}
     made = Path("sweep/A/fold1/hyp").stat().st_mtime_ns
     assert sweep(recipe, *words, "--try", "lm.order=3").stdout.splitlines()[2:5] == rows[:3]
     assert Path("sweep/A/fold1/hyp").stat().st_mtime_ns == made
 
 
 def test_a_fold_that_cannot_be_made_is_reported_before_any_training(recipe: Path) -> None:
-    with pytest.raises(AsrtoolError, match="prepare"):
-        sweep(recipe, "--try", "lm.order=1")
+    line = shlex.join(["asrtool", "sweep", "--recipe", str(recipe), "--try", "lm.order=1 train.seed=7"])
+    again = re.escape(f"fix the cause, then: {line} --folds 3 --work sweep (--set")
+    with pytest.raises(AsrtoolError, match=rf"stage 0 prepare failed .*; {again}"):
+        sweep(recipe, "--try", "lm.order=1 train.seed=7")
     assert not list(Path("sweep").glob("*/*/score"))
 
 

@@ -120,11 +120,12 @@ def test_files_behind_links_are_found_once_even_in_a_circle(tmp_path: Path) -> N
     assert found == [tmp_path / "release" / "d1" / "data" / "sw02001.sph"]
 
 
-@pytest.mark.parametrize("role", ["train", "test"])
-def test_nothing_to_train_or_test_on_is_one_line(role: str, tmp_path: Path) -> None:
-    named = {"train": ("swbd",), "test": ("hub5",), role: ()}
-    with pytest.raises(AsrtoolError, match=rf"data\.{role} is empty, expected at least one corpus; name it with --set"):
-        collect_corpora(tmp_path, make_data(**named), {}, lambda *_: None)
+def test_nothing_to_train_on_is_one_line_and_nothing_to_test_on_needs_no_path(tmp_path: Path) -> None:
+    with pytest.raises(AsrtoolError, match=r"data\.train is empty, expected at least one corpus; name it with --set"):
+        collect_corpora(tmp_path, make_data(()), {}, fail)
+    (tmp_path / "train").mkdir()
+    collect_corpora(tmp_path / "c", make_data(("own",), test=()), {"own_train": str(tmp_path / "train")}, fail)
+    assert [path.name for path in (tmp_path / "c").glob("[!.]*")] == ["own_train"]
 
 
 def test_files_are_found_whatever_their_case(tmp_path: Path) -> None:

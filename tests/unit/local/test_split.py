@@ -190,6 +190,9 @@ def test_each_test_set_is_taken_whole_and_a_split_that_failed_leaves_no_list_of_
     assert (tmp_path / "hub5" / "sentences.txt").read_text() == "short\nlong\n"
     split_manifests(tmp_path, SWBD)
     assert read_sets(tmp_path).scored == ["dev", "hub5"]
+    split_manifests(tmp_path, dataclasses.replace(SWBD, test=()))
+    assert read_sets(tmp_path).scored == ["dev"]
+    assert (tmp_path / "dev" / "ref.glm").read_text() == reference_rules(NO_RULES_GLM)
     with pytest.raises(AsrtoolError, match="no such folder of manifests"):
         split_manifests(tmp_path, make_data(("swbd",), test=("hub5", "hub5_01")))
     with pytest.raises(AsrtoolError, match=r"sets.json: missing, so the sets are not complete"):
