@@ -15,6 +15,7 @@ from asrtool.bundle.info import card
 from asrtool.bundle.trained import (
     CMVN_FILE,
     NETWORK,
+    RUN,
     SAFE_MODEL,
     SETTINGS,
     TUNED,
@@ -118,7 +119,7 @@ def describe(trained: TrainedRecogniser, config: Config) -> dict[str, Any]:
     if is_archive(trained.origin):
         return describe_with_methods(open_archive(trained.origin).about, methods)
     info = load_acoustic_model(trained.model).info
-    run = read_object(trained.folder / "config" / "run.json")
+    run = read_object(trained.folder / RUN)
     training = read_object(trained.folder / "train" / "train.json")
     errors = {name: wer for name, wer in dev_errors(trained.folder).items() if name in methods}
     return {

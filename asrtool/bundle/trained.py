@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import shlex
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
@@ -25,6 +26,7 @@ SAFE_MODEL = f"average/model{SUFFIX}"
 TUNING = "tune/tuning.json"
 TUNED = "tune/tuning.tsv"
 SETTINGS = "config/report.toml"
+RUN = "config/run.json"
 CMVN_FILE = f"features/train/{CMVN}"
 EXPECTED = f"name the --work of an `asrtool run` that has decoded, a bundle of `asrtool export`, or set {MODELS}"
 
@@ -104,7 +106,7 @@ def part_of(path: Path, part: str, unpacked: Callable[[], AbstractContextManager
     """Return `part` (average or tokenizer) of a work folder or bundle, else `path`.
 
     For average this is the model file. A bundle is unpacked to the folder that `unpacked` opens, `place` after
-    closing. Raises AsrtoolError if the bundle is damaged or lacks that part.
+    closing. Raises AsrtoolError if the bundle is damaged, or it or a run lacks that part.
     """
     if is_archive(path):
         archive = open_archive(path)
@@ -115,6 +117,7 @@ def part_of(path: Path, part: str, unpacked: Callable[[], AbstractContextManager
             archive.unpack(folder, names)
         path = place
     if not (path / part).is_dir():
+        _refuse_unfinished(path, part)
         return path
     return model_in(path / part) if part == AVERAGE else path / part
 
@@ -126,12 +129,20 @@ def _in_folder(origin: Path, folder: Path) -> TrainedRecogniser:
         what = f"{origin}: has no {missing[0]}, so it is for sherpa-onnx alone"
         raise AsrtoolError(what, "export it again, if it is CTC, or name the bundle or work folder that it is from")
     if missing:
+        _refuse_unfinished(origin, missing[0])
         raise AsrtoolError(f"{origin}: has no {missing[0]}, so it is no trained recogniser", EXPECTED)
     if (folder / NETWORK).exists():
         open_archive(folder).check()
     config = load_config([folder / SETTINGS], warn=False)
     TuningFile(folder / TUNING)
     return TrainedRecogniser(origin, folder, config)
+
+
+def _refuse_unfinished(path: Path, missing: str) -> None:
+    """Raise AsrtoolError if `path` is the work folder of a run, which lacks `missing`."""
+    if (path / RUN).is_file():
+        what = f"{path}: has no {missing} yet, since its run has not finished"
+        raise AsrtoolError(what, f"to go on: asrtool run --work {shlex.quote(str(path))}")
 
 
 def dev_errors(folder: Path) -> dict[str, float]:

@@ -123,6 +123,23 @@ def test_a_command_takes_the_model_and_the_tokenizer_of_a_bundle_or_work_folder(
         load_model(tmp_path / "none")
 
 
+def test_a_run_that_has_not_finished_is_named_with_the_command_that_goes_on(work: Path, tmp_path: Path) -> None:
+    unfinished = tmp_path / "my exp"
+    shutil.copytree(work, unfinished)
+    for part in ("average", "tokenizer", "tune"):
+        shutil.rmtree(unfinished / part)
+    again = f"yet, since its run has not finished; to go on: asrtool run --work '{unfinished}'"
+    for words, part in (
+        (("export", unfinished, tmp_path / "out"), "average/model.pt"),
+        (("transcribe", unfinished, tmp_path / "x.wav"), "average/model.pt"),
+        (("finetune", unfinished, tmp_path, tmp_path, tmp_path / "out"), "average"),
+        (("targets", work, tmp_path, unfinished, tmp_path / "out"), "tokenizer"),
+    ):
+        assert str(error_of(*words)) == f"{unfinished}: has no {part} {again}"
+    shutil.copytree(work / "average", unfinished / "average")
+    assert f"has no tune/tuning.json {again}" in str(error_of("export", unfinished, tmp_path / "out"))
+
+
 def test_info_of_a_work_folder_names_what_does_that(work: Path) -> None:
     with pytest.raises(AsrtoolError, match=r"work: is a folder, expected .*; of a work folder: asrtool run --list"):
         describe_file(work)
@@ -180,7 +197,13 @@ def test_a_work_folder_that_is_not_finished_is_named(missing: str, work: Path, t
     (folder / missing).unlink()
     with pytest.raises(AsrtoolError, match=f"has no {missing}") as caught, open_trained(folder):
         pass
-    assert "asrtool export" in caught.value.hint
+    assert caught.value.hint == f"to go on: asrtool run --work {folder}"
+    (folder / "config" / "run.json").unlink()
+    with (
+        pytest.raises(AsrtoolError, match=r"so it is no trained recogniser; .* `asrtool export`"),
+        open_trained(folder),
+    ):
+        pass
 
 
 def test_what_is_neither_folder_nor_bundle_is_one_line(work: Path, tmp_path: Path) -> None:
