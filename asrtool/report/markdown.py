@@ -22,6 +22,13 @@ class Table:
         return format_table(self.head, self.rows)
 
 
+def format_times(*seconds: float) -> str:
+    """Format times as a range, in the unit that suits the last one."""
+    units = (("days", 2 * 86400, 86400), ("h", 3600, 3600), ("min", 120, 60), ("s", 0, 1))
+    unit, length = next((unit, length) for unit, least_s, length in units if seconds[-1] >= least_s)
+    return f"{' to '.join(f'{each / length:.3g}' for each in seconds)} {unit}"
+
+
 def format_table(head: Iterable[object], rows: Iterable[Iterable[object]]) -> str:
     """Format a Markdown table with `head` and a line a row."""
     names = list(head)

@@ -12,7 +12,7 @@ from asrtool.data.features.disk_space import stored_bytes
 from asrtool.data.manifests.speed_copies import with_speeds
 from asrtool.predict.estimate.probe import NeuralProbe, Probe, Speech, probe_model, probe_neural_lm
 from asrtool.recipe.state import Run
-from asrtool.report.markdown import format_table
+from asrtool.report.markdown import format_table, format_times
 from asrtool.settings.config import Config
 from asrtool.settings.data import Features
 from asrtool.settings.lang import MAX_CHOSEN_SIZE, Tokenizer
@@ -82,8 +82,9 @@ class Need:
 
     def cells(self) -> list[str]:
         """Return the cells of a row of the table."""
-        numbers = (self.cpu_hours, self.gpu_hours, *(b and b / GIB for b in (self.disk_bytes, self.memory_bytes)))
-        return ["-" if number is None else f"{number:.3g}" for number in numbers]
+        times = ["-" if hours is None else _time(hours) for hours in (self.cpu_hours, self.gpu_hours)]
+        sizes = ["-" if size is None else _gib(size) for size in (self.disk_bytes, self.memory_bytes)]
+        return [*times, *sizes]
 
 
 @dataclass(frozen=True)
@@ -112,6 +113,14 @@ LANG = Rates(cpu_s=4.7, peak_gib=0.23)
 LM = Rates(cpu_s=27.0, peak_gib=1.46)
 GRAPH = Rates(cpu_s=213.0, peak_gib=3.02, disk_bytes=442e6)
 SEARCH = Rates(cpu_s=0.0, peak_gib=1.81)  # rates for a process with the graph; its time follows from the speech
+
+
+def _time(hours: float) -> str:
+    return "< 1 s" if 0 < 3600 * hours < 1 else format_times(3600 * hours)
+
+
+def _gib(num_bytes: float) -> str:
+    return "< 0.01" if 0 < num_bytes < GIB / 100 else f"{num_bytes / GIB:.3g}"
 
 
 def format_estimate(run: Run, amount: DataAmount) -> str:
@@ -145,8 +154,8 @@ def format_estimate(run: Run, amount: DataAmount) -> str:
         neural = probe_neural_lm(config.nnlm, NUM_WORDS)
         needs["nnlm"] = neural_lm_need(config.nnlm, amount, neural, probe)
     needs["decode"] = decode_need(config, amount, probe, neural)
-    hours_of = f"hours of a {probe.device if probe.is_gpu else 'V100'}"
-    heading = ["stage", "CPU hours", hours_of, "GiB on disk", "GiB of memory"]
+    gpu = f"{probe.device if probe.is_gpu else 'V100'} time"
+    heading = ["stage", "CPU time", gpu, "GiB on disk", "GiB of memory"]
     rows = [[name, *needs[name].cells()] for stage in on for name in (stage, f"{stage} same-audio") if name in needs]
     chosen = dict.fromkeys(line for _, lines in fitted.values() for line in lines)
     notes = [*_notes(settings_of, amount, probe, time.perf_counter() - began), *chosen]
@@ -323,11 +332,11 @@ def _notes(settings_of: Mapping[str, Config], amount: DataAmount, probe: Probe, 
     if probe.is_gpu:
         yield f"Rates were measured on this {probe.device} in {took_s:.0f} s."
     else:
-        yield f"CPU hours are those of all cores together, by rates measured on this machine in {took_s:.0f} s."
+        yield f"CPU time is that of all cores together, by rates measured on this machine in {took_s:.0f} s."
         flops = f"{V100_FLOPS / 1e12:.2g} TFLOP/s"
-        yield f"Hours of a V100 assume {flops}, with which one trained the hybrid LSTM of the papers in about a week."
-        yield "They count products of matrices alone, of which the losses of transducers and lf-mmi have few."
-    yield "Hours are those of one learner; N learners share them, less what they wait for each other."
+        yield f"V100 time assumes {flops}, with which one trained the hybrid LSTM of the papers in about a week."
+        yield "It counts products of matrices alone, of which the losses of transducers and lf-mmi have few."
+    yield "Times are those of one learner; N learners share them, less what they wait for each other."
     words = f"{amount.words + amount.extra_words:,.3g} words"
     yield f"Stages that read text, and graph: as measured on swb2000, in proportion to words, here {words}."
     if config.nnlm.enabled:

@@ -15,7 +15,7 @@ from asrtool.predict.simulate.cluster import Cluster
 from asrtool.predict.simulate.events import PARTS, Emit, Outcome
 from asrtool.predict.simulate.lock_step import LOCK_STEP, simulate_lock_step
 from asrtool.predict.simulate.scenario import Faults, Scenario, Slow, Uncertain
-from asrtool.report.markdown import format_table
+from asrtool.report.markdown import format_table, format_times
 from asrtool.settings.schema import Choice
 
 TITLES = dict(zip(PARTS, ("compute", "exchange", "wait", "data", "between"), strict=True))
@@ -184,10 +184,7 @@ def _table(rows: Sequence[Row]) -> str:
 
 def _interval(row: Row) -> str:
     """Format the time of the training; a range if it is uncertain."""
-    low_s, high_s = row.interval_s
-    units = (("days", 2 * 86400, 86400), ("h", 3600, 3600), ("min", 120, 60), ("s", 0, 1))
-    unit, length = next((unit, length) for unit, least_s, length in units if high_s >= least_s)
-    return f"{' to '.join(f'{seconds / length:.3g}' for seconds in dict.fromkeys((low_s, high_s)))} {unit}"
+    return format_times(*dict.fromkeys(row.interval_s))
 
 
 def _conclude(rows: Sequence[Row]) -> str:
