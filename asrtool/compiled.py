@@ -12,11 +12,12 @@ from typing import Any
 
 
 @functools.cache
-def compiled(function: Callable[..., Any], **constants: Any) -> Callable[..., Any]:
+def compiled(function: Callable[..., Any], counted: bool = True, **constants: Any) -> Callable[..., Any]:
     """Return `function`, compiled with the functions that it calls by name.
 
     They see `constants` instead of globals of these names. The first call compiles. The code is kept in __pycache__,
-    or in the user's cache if that cannot be written.
+    or in the user's cache if that cannot be written. Unless references are `counted`, which may take most of the
+    time, only `function` may make or return arrays and lists.
     """
     import numba
 
@@ -37,6 +38,7 @@ def compiled(function: Callable[..., Any], **constants: Any) -> Callable[..., An
         copy.__module__, copy.__qualname__ = each.__module__, f"{each.__qualname__}-{stamp:x}"
         # Without wrappers for Python and C: a fifth of the time.
         options: dict[str, Any] = {"no_cpython_wrapper": each is not function, "no_cfunc_wrapper": True}
+        options["_nrt"] = counted or each is function
         jitted[each] = numba.njit(copy, nogil=True, **options)
     for each, names in calls.items():
         jitted[each].py_func.__globals__.update({name: jitted[called] for name, called in names.items()})

@@ -54,7 +54,8 @@ class PrefixBeam:
         """
         rows_TV = np.require(log_probs_TV, np.float32, ["C", "A", "W"])
         weights = Weights(*map(float, weights))
-        tokens, score = compiled(_search)(self.tree.language, self.tree.start, rows_TV, self.blank, self.least, weights)
+        search = compiled(_search, counted=False)
+        tokens, score = search(self.tree.language, self.tree.start, rows_TV, self.blank, self.least, weights)
         return tuple(tokens.tolist()), score
 
 
@@ -69,15 +70,16 @@ def _search(
     nodes: Any = np.zeros(FIRST_NODES, NODE)
     nodes[0].token, nodes[0].blank = blank, 1.0
     nodes[0].state, nodes[0].prefix, nodes[0].unpaid = start
-    beam: Any = np.zeros(1, np.int64)
-    num_nodes = len(beam)
     best = np.empty(int(weights.beam))
+    kept: Any = np.zeros(len(best), np.int64)
+    num_nodes = num_kept = 1
     reached: Any = np.empty(len(best) * (1 + MAX_TOKENS), REACHED)
     candidates, ratio_V = np.empty(MAX_TOKENS, np.int64), np.empty(num_tokens)
     log_scale = 0.0  # probabilities are scaled at every step, so that long utterances do not vanish
     for log_probs_V in log_probs_TV:
         log_blank = max(float(log_probs_V[blank]), -80.0)  # the ratios must stay finite
         log_scale += log_blank
+        beam = kept[:num_kept]
         num = _find_candidates(log_probs_V, blank, least, candidates)
         if num == 0:
             for node in beam:
@@ -97,10 +99,10 @@ def _search(
         num_reached, num_nodes = _grow(
             language, weights, nodes, num_nodes, beam, candidates[:num], ratio_V, reached, best
         )
-        beam, scale = _keep(nodes, beam, reached[:num_reached], best)
+        num_kept, scale = _keep(nodes, beam, reached[:num_reached], best, kept)
         log_scale += math.log(scale)
     highest, found = -math.inf, 0
-    for node in beam:
+    for node in kept[:num_kept]:
         last = nodes[node]
         known = last.state, last.prefix, last.unpaid
         end = weights.lm_weight * end_sentence(language, known, weights.word_penalty)
@@ -205,8 +207,11 @@ def _replace_least(heap: np.ndarray, value: float) -> None:
     heap[at] = value
 
 
-def _keep(nodes: Any, beam: np.ndarray, reached: Any, best: np.ndarray) -> tuple[np.ndarray, float]:
-    """Return the next beam, and the scale factor of its probabilities."""
+def _keep(nodes: Any, beam: np.ndarray, reached: Any, best: np.ndarray, kept: np.ndarray) -> tuple[int, float]:
+    """Write the next beam to `kept`, where `beam` may be; return its size and scale.
+
+    The scale is the factor of its probabilities.
+    """
     for number in beam:
         nodes[number].blank = nodes[number].spoken = 0.0
     ties = 0  # number of ties that may stay: the first ones
@@ -219,14 +224,14 @@ def _keep(nodes: Any, beam: np.ndarray, reached: Any, best: np.ndarray) -> tuple
             scale = max(scale, after.blank + after.spoken)
             reached[num] = after
             num += 1
-    kept, num_kept = np.empty(num, np.int64), 0
+    num_kept = 0
     for after in reached[:num]:
         node = nodes[after.node]
         if after.blank / scale + after.spoken / scale > VANISHED:
             node.blank, node.spoken = after.blank / scale, after.spoken / scale
             kept[num_kept] = after.node
             num_kept += 1
-    return kept[:num_kept], scale
+    return num_kept, scale
 
 
 def prefix_axes(settings: Any) -> Sequence[Axis]:
