@@ -12,7 +12,7 @@ import numpy as np
 from asrtool.compiled import compiled
 from asrtool.decode.parameters import Axis, DecodingParameters, Weights, lm_axes
 from asrtool.decode.search.method import SearchMethod, SearchResult
-from asrtool.decode.search.prefix_tree import Known, Language, PrefixTree, end_sentence, read_token
+from asrtool.decode.search.prefix_tree import Known, Language, PrefixTree, close_word, end_sentence, extend_word
 from asrtool.errors import AsrtoolError
 from asrtool.lang.ngram.model import NgramLm
 from asrtool.settings.decode import BEAM_SIZES
@@ -20,13 +20,15 @@ from asrtool.settings.decode import BEAM_SIZES
 MAX_TOKENS = 12  # candidates of a frame
 MIN_PROB = 1e-4  # a token less probable than this is no candidate
 VANISHED = 1e-200  # a prefix so much less probable than the best is dropped before its probability becomes zero
+UNKNOWN = -1  # no state
 FIRST_NODES = 4096  # room for so many at first
 
 # A prefix. Node 0 is the root, and stands for none among children and siblings. `lm` is as Prefix.lm; `blank` and
-# `spoken` are p of paths that end in blank, and in `token`, 0 outside the beam.
+# `spoken` are p of paths that end in blank, and in `token`, 0 outside the beam. `gain` and `closed` are the results of
+# close_word, and `closed` is UNKNOWN before the first use.
 NODE = np.dtype(
-    [(name, np.int64) for name in ("parent", "token", "child", "sibling", "state", "prefix", "unpaid")]
-    + [(name, np.float64) for name in ("lm", "blank", "spoken")]
+    [(name, np.int64) for name in ("parent", "token", "child", "sibling", "state", "prefix", "unpaid", "closed")]
+    + [(name, np.float64) for name in ("lm", "blank", "spoken", "gain")]
 )
 # A prefix after a frame: its score and its next `blank` and `spoken`.
 REACHED = np.dtype([("node", np.int64), ("score", np.float64), ("blank", np.float64), ("spoken", np.float64)])
@@ -68,7 +70,7 @@ def _search(
     """Return the tokens of the best prefix, and ln of its score."""
     num_rows, num_tokens = log_probs_TV.shape
     nodes: Any = np.zeros(FIRST_NODES, NODE)
-    nodes[0].token, nodes[0].blank = blank, 1.0
+    nodes[0].token, nodes[0].blank, nodes[0].closed = blank, 1.0, UNKNOWN
     nodes[0].state, nodes[0].prefix, nodes[0].unpaid = start
     best = np.empty(int(weights.beam))
     kept: Any = np.zeros(len(best), np.int64)
@@ -171,22 +173,30 @@ def _grow(
             said = ratio_V[token] * (node.blank if token == node.token else total)
             if said < least or said == 0.0:
                 continue
+            log_said, log_prob, known = math.log(said), 0.0, (node.state, node.prefix, node.unpaid)
+            if language.opens[token]:
+                if node.closed == UNKNOWN:
+                    node.gain, node.closed = close_word(language, known, weights.word_penalty)
+                log_prob, known = node.gain, (node.closed, 0, 0)
+            # A piece gains nothing, and may cost: the score is no higher than this, rounded or not.
+            if log_said + (node.lm + weights.lm_weight * log_prob) < best[0]:
+                continue
             place = node.child
             while place > 0 and nodes[place].token != token:
                 place = nodes[place].sibling
             child = nodes[place or num_nodes]
             if place == 0:
-                known = node.state, node.prefix, node.unpaid
-                log_prob, known = read_token(language, known, token, weights.word_penalty)
-                child.parent, child.token, child.sibling = number, token, node.child
-                child.state, child.prefix, child.unpaid = known
+                log_prob, known = extend_word(language, log_prob, known, token)
                 child.lm = node.lm + weights.lm_weight * log_prob
-                node.child = place = num_nodes
-                num_nodes += 1
-            if child.blank + child.spoken > 0.0:
+            elif child.blank + child.spoken > 0.0:
                 continue  # it is in the beam
-            score = math.log(said) + child.lm
+            score = log_said + child.lm
             if score >= best[0]:
+                if place == 0:
+                    child.parent, child.token, child.sibling, child.closed = number, token, node.child, UNKNOWN
+                    child.state, child.prefix, child.unpaid = known
+                    node.child = place = num_nodes
+                    num_nodes += 1
                 after = reached[num_reached]
                 after.node, after.score, after.blank, after.spoken = place, score, 0.0, said
                 num_reached += 1

@@ -77,10 +77,15 @@ class Language(NamedTuple):
 
 def read_token(language: Language, known: Known, token: int, word_penalty: float) -> tuple[float, Known]:
     """Return the gain of ln p by a token, and the state after it."""
-    log_prob, (state, prefix, unpaid) = 0.0, known
     if language.opens[token]:
-        log_prob, state = close_word(language, known, word_penalty)
-        prefix, unpaid = 0, 0
+        gain, state = close_word(language, known, word_penalty)
+        return extend_word(language, gain, (state, 0, 0), token)
+    return extend_word(language, 0.0, known, token)
+
+
+def extend_word(language: Language, log_prob: float, known: Known, token: int) -> tuple[float, Known]:
+    """Return `log_prob` plus the gain by the piece of a token, and the state."""
+    state, prefix, unpaid = known
     unpaid += 1
     if prefix != NO_PREFIX:
         at = find_key(language.keys, prefix * len(language.opens) + token)
