@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from asrtool.errors import AsrtoolError
 from asrtool.files import write_beside
 from asrtool.lang.ngram.model import Floats, Ints, Ngrams, empty_ngrams
-from asrtool.lang.ngram.trie import Trie
+from asrtool.lang.ngram.trie import Trie, release
 
 CHUNK = 20_000  # n-grams formatted at a time
 PAD = b"\xff"  # is not in UTF-8, and neither is 0xfe
@@ -40,6 +40,8 @@ def write_arpa(path: Path, model: Trie) -> None:
             out.write(f"\n\\{order}-grams:\n".encode())
             for start in range(0, len(level.word), CHUNK):
                 out.write(writer.lines(order, slice(start, start + CHUNK)))
+                for lower in model.levels[:order]:
+                    release(lower.parent, lower.word, lower.prob, lower.backoff)
         out.write(b"\n\\end\\\n")
 
 

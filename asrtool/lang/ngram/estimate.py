@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from asrtool.errors import AsrtoolError
-from asrtool.files import check_file_name, make_folder_of
+from asrtool.files import check_file_name, disk_full, make_folder_of
 from asrtool.lang.ngram.arpa import write_arpa
 from asrtool.lang.ngram.kneser_ney import count_ngrams, estimate, number_words, read_text
 from asrtool.lang.ngram.mixture import find_weights, mix, perplexity, word_probs
@@ -42,12 +42,15 @@ def build_lm(
     numbered = [read_text(corpus, ids, grow=words is None) for corpus in corpora]
     held = read_text([held_out], ids) if held_out else None
     vocabulary = list(ids)
-    del ids  # frees its memory
+    ids.clear()  # frees its memory
     models = []
-    for corpus in corpora:
-        logging.info("model of %s", ", ".join(map(str, corpus)))
-        counts = count_ngrams(numbered.pop(0), len(vocabulary), settings.order)
-        models.append(estimate(counts, vocabulary, settings.min_counts))
+    try:
+        for corpus in corpora:
+            logging.info("model of %s", ", ".join(map(str, corpus)))
+            counts = count_ngrams(numbered.pop(0), len(vocabulary), settings.order, arpa.parent)
+            models.append(estimate(counts, vocabulary, settings.min_counts, arpa.parent))
+    except OSError as error:  # of a temporary file
+        raise disk_full(arpa, error) from error
     model = _mix(models, files, held) if mixes and held is not None else models[0]
     if settings.large:
         write_arpa(arpa.with_name(LARGE), model)

@@ -12,23 +12,40 @@ is the remainder of the first term. An n-gram seen too seldom is left out: all i
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import logging
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryFile
+from typing import IO
 
 import numpy as np
 
 from asrtool.errors import AsrtoolError
 from asrtool.lang.ngram.model import Floats, Ints
-from asrtool.lang.ngram.trie import BOS_ID, EOS_ID, MAX_INT, UNK_ID, Grams, Level, Rows, Trie, find, select, shorten
+from asrtool.lang.ngram.trie import (
+    BOS_ID,
+    EOS_ID,
+    UNK_ID,
+    Grams,
+    Level,
+    Rows,
+    Trie,
+    map_file,
+    order_of,
+    release,
+    select,
+    shorten,
+)
 from asrtool.lang.text import BACKOFF, BOS, EOS, EPSILON, UNK, read_blocks
 
 NO_WORDS = frozenset((BOS, EOS, EPSILON, BACKOFF))  # symbols of models and graphs that no text may hold
 FALLBACK = (0.5, 1.0, 1.5)  # discounts if the text is too small or too artificial to estimate them
 MIN_PART = 2**18  # words of the text, or n-grams, in one step
+MAX_PARTS = 24  # of the text, to count n-grams
 Discounts = tuple[float, float, float, float]
 
 
@@ -91,92 +108,77 @@ def _check_words(file: Path, first: int, block: str) -> None:
             raise AsrtoolError(f"{file}:{number}: holds {symbol} as a word", "remove it, every line is a sentence")
 
 
-def count_ngrams(text: Rows, num_words: int, order: int) -> list[Counts]:
+def count_ngrams(text: Rows, num_words: int, order: int, folder: Path | None = None) -> list[Counts]:
     """Count the n-grams of length 1 to `order` in `text` (as `read_text` returns it).
 
     Every word of the vocabulary is a unigram, seen or not. Orders that no sentence is long enough for are missing.
-    `text` is emptied, to free memory.
+    Longer n-grams are in temporary files of `folder`, or of the system's; OSError if the disk is full.
     """
-    codes, times, ranked = _distinct(text, num_words, order)
-    found: list[tuple[Rows, Rows, Rows]] = []  # by falling length: parents, words and counts
-    for length in range(order, 1, -1):
-        word = (codes % num_words).astype(np.int32)
-        codes //= num_words
-        is_new = _starts(codes)
-        parent = np.cumsum(is_new, dtype=np.int32) - 1
-        codes = ranked.get(length - 1, codes[is_new])
-        longer = (codes % num_words != EOS_ID)[parent]  # the sentence continues
-        if found:
-            found[-1][0][:] = (np.cumsum(longer, dtype=np.int32) - 1)[found[-1][0]]
-        if length == 2:
-            parent = codes.astype(np.int32)[parent]
-        found.append((parent[longer], word[longer], times[longer]))
-        del parent, word, longer  # free their memory
-        times = np.add.reduceat(times, np.flatnonzero(is_new), dtype=np.int32)
-    count = np.bincount(codes, times, num_words).astype(np.int32)
+    count = np.zeros(num_words, np.int32)
+    size = max(MIN_PART, len(text) // MAX_PARTS)
+    for start in range(0, len(text), size):
+        count += np.bincount(text[start : start + size], minlength=num_words).astype(np.int32)
+    # N-grams that begin with the same word are counted in one part of about `size` positions.
+    ends = np.flatnonzero(np.diff(np.cumsum(count, dtype=np.int64) // size, prepend=0)) + 1
     levels = [Counts(np.zeros_like(count), np.arange(num_words, dtype=np.int32), count, slice(BOS_ID, BOS_ID + 1))]
-    for parent, word, count in reversed(found):
-        if not len(word):
-            break
-        below = levels[-1].from_bos
-        from_bos = np.searchsorted(parent, np.array([below.start, below.stop], np.int32))
-        levels.append(Counts(parent, word, count, slice(*from_bos.tolist())))
+    num_ngrams = [0] * (order - 1)
+    with contextlib.ExitStack() as stack:
+        files = [[stack.enter_context(TemporaryFile(dir=folder)) for _ in range(3)] for _ in num_ngrams]
+        for first, end in itertools.pairwise([0, *ends.tolist(), num_words]):
+            _count_part(text, first, end, num_words, files, num_ngrams)
+        for columns in files[: np.count_nonzero(num_ngrams)]:
+            parent, word, count = (map_file(column, np.int32) for column in columns)
+            below = levels[-1].from_bos
+            from_bos = np.searchsorted(parent, np.array([below.start, below.stop], np.int32))
+            levels.append(Counts(parent, word, count, slice(*from_bos.tolist())))
     return levels
 
 
-def _distinct(text: Rows, num_words: int, order: int) -> tuple[Ints, Rows, dict[int, Ints]]:
-    """Return the codes of the distinct n-grams, their counts, and ranked codes.
+def _count_part(
+    text: Rows, first: int, end: int, num_words: int, files: Sequence[Sequence[IO[bytes]]], num_ngrams: list[int]
+) -> None:
+    """Count the n-grams that begin with the words `first` to ``end - 1``.
 
-    Codes rise; one is ``code of the history * num_words + last word``. If codes of the history's length are ranked,
-    their ranks stand for them, to leave room for more words. An n-gram of length `order` begins at each position,
-    and after ``</s>`` it has more of them.
+    Appends parents, words and counts to `files` by length, where `num_ngrams` of each are already.
     """
-    ranked: dict[int, Ints] = {}
-    num_codes = num_words
-    for length in range(1, order):
-        if num_codes * num_words > MAX_INT:
-            ranked[length], _ = _count(text.copy(), num_words, length, ranked)
-            num_codes = len(ranked[length])
-        num_codes *= num_words
-    return *_count(text, num_words, order, ranked), ranked
+    found = []
+    for start in range(0, len(text), MIN_PART):
+        numbers = (text[start : start + MIN_PART] - first).view(np.uint32)  # those below `first` are large
+        found.append(start + np.flatnonzero(numbers < end - first))
+    at = np.concatenate(found)
+    del found  # frees its memory, as below
+    keys = text[at] - np.int64(first)
+    num_before = first
+    for k, (parents, words, counts) in enumerate(files):
+        continues = text[at] != EOS_ID
+        at, keys = at[continues] + 1, keys[continues]
+        if not len(at):
+            break
+        keys *= num_words
+        keys += text[at]
+        by_key = order_of(keys)
+        at = at[by_key]
+        keys = keys[by_key]
+        del by_key
+        is_new = np.append(True, keys[1:] != keys[:-1])
+        starts = np.flatnonzero(is_new)
+        codes = keys[starts]
+        parent = codes // num_words
+        parents.write((parent + num_before).astype(np.int32).data)
+        words.write((codes - parent * num_words).astype(np.int32).data)
+        del codes, parent
+        counts.write(np.diff(starts, append=len(keys)).astype(np.int32).data)
+        keys = np.cumsum(is_new) - 1
+        num_before = num_ngrams[k]
+        num_ngrams[k] += len(starts)
 
 
-def _count(text: Rows, num_words: int, order: int, ranked: dict[int, Ints]) -> tuple[Ints, Rows]:
-    """Count as `_distinct`, from the end of `text`, which shrinks meanwhile."""
-    codes, times = np.full(1, np.iinfo(np.int64).max), np.zeros(1, np.int32)  # the last is above all
-    after = np.full(order - 1, EOS_ID, np.int32)
-    while len(text):
-        start = max(0, len(text) - max(MIN_PART, len(codes) // 8))
-        part = np.append(text[start:], after)
-        after = part[: order - 1]
-        text.resize(start, refcheck=False)
-        more, word = part.astype(np.int64), part
-        for length in range(1, order):
-            if length in ranked:
-                more = find(ranked[length], more).astype(np.int64)
-            word = np.where(word == EOS_ID, word, np.roll(part, -length))
-            more *= num_words
-            more += word
-        more = np.sort(more[: len(more) - order + 1])
-        first = np.flatnonzero(_starts(more))
-        more, more_times = more[first], np.diff(first, append=len(more)).astype(np.int32)
-        at = np.searchsorted(codes, more)
-        new = codes[at] != more
-        times[at[~new]] += more_times[~new]
-        codes, times = np.insert(codes, at[new], more[new]), np.insert(times, at[new], more_times[new])
-    return codes[:-1], times[:-1]
-
-
-def _starts(values: Ints | Rows) -> np.ndarray:
-    """Mark each value that differs from the one before."""
-    return np.append(True, values[1:] != values[:-1])
-
-
-def estimate(counts: list[Counts], words: list[str], min_counts: Sequence[int]) -> Trie:
+def estimate(counts: list[Counts], words: list[str], min_counts: Sequence[int], folder: Path | None = None) -> Trie:
     """Return the model of `counts`, of count_ngrams, over the vocabulary `words`.
 
     An n-gram of order k seen less than ``min_counts[k - 1]`` times is left out (the last value holds for higher
-    orders); values must not fall. `counts` is emptied, to free memory.
+    orders); values must not fall. `counts` is emptied, to free memory. Probabilities and weights are in temporary files
+    of `folder`, as in count_ngrams.
     """
     below = np.full(1, 1 / (len(words) - 1))  # every word but <s>
     suffix = longer = np.zeros(len(words), np.int32)
@@ -195,9 +197,11 @@ def estimate(counts: list[Counts], words: list[str], min_counts: Sequence[int]) 
         kept = ngrams.count >= min_counts[min(k, len(min_counts) - 1)]
         discounts = find_discounts(np.array([np.count_nonzero(adjusted == count) for count in range(5)]))
         logging.info("%d-grams: %d, discounts %.4f %.4f %.4f", k + 1, kept.sum(), *discounts[1:])
-        weight, below = _interpolate(ngrams.parent, suffix, adjusted, kept, discounts, below)
+        release(ngrams.word, ngrams.count)
+        weight, below = _interpolate(ngrams.parent, suffix, adjusted, kept, discounts, below, folder)
         suffix = longer
         if k == 0:
+            below = below.copy()
             below[BOS_ID] = 0  # given, not predicted
             kept[:] = True  # a rare word stays, with the probability of a word never seen
         columns.append((ngrams.parent, ngrams.word, below))
@@ -209,26 +213,34 @@ def estimate(counts: list[Counts], words: list[str], min_counts: Sequence[int]) 
 
 
 def _interpolate(
-    parents: Rows, suffix: Rows, adjusted: Rows, kept: np.ndarray, discounts: Discounts, below: Floats
+    parents: Rows,
+    suffix: Rows,
+    adjusted: Rows,
+    kept: np.ndarray,
+    discounts: Discounts,
+    below: Floats,
+    folder: Path | None,
 ) -> tuple[Floats, Floats]:
     """Return gamma of each history (1 without n-grams) and all probabilities.
 
-    `suffix` and `adjusted` are emptied, to free memory.
+    Both are in temporary files of `folder`.
     """
-    gamma, probs = np.ones(len(below)), np.empty(len(adjusted))
-    while end := len(adjusted):  # by some histories at a time
-        first, last = parents[[max(end - MIN_PART, 0), end - 1]]
-        rows = slice(int(np.searchsorted(parents, first)), end)
-        parent, seen = parents[rows] - first, adjusted[rows]
-        taken = np.where(kept[rows], np.asarray(discounts)[np.minimum(seen, 3)], seen)
-        total = np.bincount(parent, seen)
-        some = np.where(total > 0, total, 1)
-        weight = np.where(total > 0, np.bincount(parent, taken) / some, 1)
-        gamma[first : last + 1] = weight
-        probs[rows] = (seen - taken) / some[parent] + weight[parent] * below[suffix[rows]]
-        for column in (suffix, adjusted):
-            column.resize(rows.start, refcheck=False)
-    return gamma, probs
+    gamma, end = np.ones(len(below)), 0
+    with TemporaryFile(dir=folder) as gammas, TemporaryFile(dir=folder) as probs:
+        while end < len(adjusted):  # by some histories at a time
+            first, last = parents[[end, min(end + MIN_PART, len(parents)) - 1]]
+            rows = slice(end, end := int(np.searchsorted(parents, last, "right")))
+            parent, seen = parents[rows] - first, adjusted[rows]
+            taken = np.where(kept[rows], np.asarray(discounts)[np.minimum(seen, 3)], seen)
+            total = np.bincount(parent, seen)
+            some = np.where(total > 0, total, 1)
+            weight = np.where(total > 0, np.bincount(parent, taken) / some, 1)
+            gamma[first : last + 1] = weight
+            probs.write(((seen - taken) / some[parent] + weight[parent] * below[suffix[rows]]).data)
+            release(parents, adjusted)
+        gammas.write(gamma.data)
+        release(below)
+        return map_file(gammas, np.float64), map_file(probs, np.float64)
 
 
 def find_discounts(num_seen: Ints) -> Discounts:

@@ -17,8 +17,10 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import logging
+import mmap
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import IO, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -65,6 +67,23 @@ class Trie:
     levels: list[Level]
 
 
+def map_file(file: IO[bytes], dtype: type[Any]) -> NDArray[Any]:
+    """Return the content of `file`, which is not empty, as an array.
+
+    Only parts that are read are in memory, until `release`.
+    """
+    file.flush()
+    return np.frombuffer(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ), dtype)
+
+
+def release(*columns: NDArray[Any]) -> None:
+    """Free the memory of columns of map_file until they are read again."""
+    for column in columns:
+        mapped = getattr(column.base, "obj", None)
+        if isinstance(mapped, mmap.mmap):
+            mapped.madvise(mmap.MADV_DONTNEED)
+
+
 def keys_of(parent: Rows, word: Rows, num_words: int) -> Ints:
     """Return a number for each n-gram, which rises with the rows of a level."""
     return parent.astype(np.int64) * num_words + word
@@ -85,9 +104,11 @@ def shorten(lower: Grams, lower_suffix: Rows, level: Grams, num_words: int) -> R
     `lower_suffix` has the same of `lower`.
     """
     keys, suffix = keys_of(lower.parent, lower.word, num_words), np.empty_like(level.word)
+    release(lower.parent, lower.word)
     for start in range(0, len(suffix), LOOKUP_BATCH):
         rows = slice(start, start + LOOKUP_BATCH)
         suffix[rows] = find(keys, keys_of(lower_suffix[level.parent[rows]], level.word[rows], num_words))
+        release(level.parent, level.word)
     return suffix
 
 
@@ -96,12 +117,13 @@ def order_of(keys: Ints) -> Ints:
 
     Then key and position are one number, and numbers are sorted.
     """
-    num = len(keys)
-    if num * (int(keys.max(initial=0)) + 1) > MAX_INT:
+    bits = len(keys).bit_length()
+    if (int(keys.max(initial=0)) + 1) << bits > MAX_INT:
         return np.argsort(keys)
-    packed = keys * num + np.arange(num)
+    packed = keys << bits
+    packed += np.arange(len(keys))
     packed.sort()
-    packed %= num
+    packed &= (1 << bits) - 1
     return packed
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import math
 import tracemalloc
 from pathlib import Path
@@ -80,7 +81,8 @@ def test_a_model_is_read_back_as_it_was_written(
 def test_weights_are_written_with_their_sign_or_left_out(tmp_path: Path) -> None:
     (tmp_path / "text").write_text("a b\n")
     model = estimate(tmp_path / "text", None, 2, (1,))
-    model.levels[0].backoff[:] = [10**0.25, 1, 1e-99, 1 - 1e-9, 12345.6]
+    weights = np.array([10**0.25, 1, 1e-99, 1 - 1e-9, 12345.6])
+    model.levels[0] = dataclasses.replace(model.levels[0], backoff=weights)
     write_arpa(tmp_path / "lm.arpa", model)
     ends = [line.split("\t")[2:] for line in (tmp_path / "lm.arpa").read_text().split("\n")[6:11]]
     assert ends == [["0.250000"], [], ["-99.000000"], ["-0.000000"], ["4.091512"]]

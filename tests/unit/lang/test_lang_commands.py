@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import resource
 import subprocess
 import sys
 from pathlib import Path
@@ -159,6 +160,16 @@ def test_neither_does_the_model_before_pruning(corpora: Path) -> None:
 def test_settings_that_make_no_sense_are_an_error(work: Path, value: str) -> None:
     with pytest.raises(AsrtoolError, match=value.split("=")[0]):
         run_command("lm", "--text", "sentences.txt", "--arpa", "G.arpa", "--set", value)
+
+
+def test_a_disk_too_full_for_temporary_files_is_one_line(work: Path) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (20, hard))
+    try:
+        with pytest.raises(AsrtoolError, match=r"G\.arpa: cannot be written, file too large"):
+            run_command("lm", "--text", "sentences.txt", "--arpa", "G.arpa")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
 def test_the_language_room_needs_neither_torch_nor_lhotse() -> None:
