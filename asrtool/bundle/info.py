@@ -36,6 +36,7 @@ def card(about: Mapping[str, Any]) -> str:
     """Return the model card, in Markdown, of a bundle that `about` describes."""
     licences = about.get("trained_on") or {"corpora that are not recorded": ""}  # by asrtool 0.1
     data = "; ".join(f"{title} (licence: {licence or 'not recorded'})" for title, licence in licences.items())
+    copies = ", with copies at other speeds," if set(about.get("speeds", ())) - {1} else ""
     rates = "\n".join(
         f"- {name}: " + ", ".join(f"{method} {rate:.2f} %" for method, rate in found.items())
         for name, found in {"dev": about["dev_wer_percent"], **about["test_wer_percent"]}.items()
@@ -46,7 +47,7 @@ def card(about: Mapping[str, Any]) -> str:
 - Model: {about["encoder"]}, {about["objective"]}, {about["num_parameters"]:,} parameters, {about["num_tokens"]} tokens
 - Audio: {about["sampling_rate_hz"]} Hz; others are resampled
 - Searches: {", ".join(about["methods"])}
-- Trained on {about["hours"]:.2f} h, with copies at other speeds, of {data}
+- Trained on {about["hours"]:.2f} h{copies} of {data}
 - Trained by `{about["command"]}`
 - Code: {", then ".join(about["code_that_trained"]) or "not recorded"}; exported by {about["exported_by"]}
 

@@ -94,11 +94,12 @@ def list_facts(experiment: Experiment) -> list[tuple[str, object]]:
         for method, chosen in decoding["methods"].items()
     }
     trained = [experiment.manifests[name] for name in (experiment.sets.train, PIECES) if name in experiment.manifests]
+    perturbed = "" if experiment.config.features.speeds == (1.0,) else ", before speed perturbation"
     return [
         ("commit", commit()),
         ("code that trained", ", then ".join(training.get("code", [])) or "not recorded"),
         ("parameters", f"{training['num_parameters']:,}"),
-        ("speech trained on", f"{sum(of['speech_hours'] for of in trained):.2f} h, before speed perturbation"),
+        ("speech trained on", f"{sum(of['speech_hours'] for of in trained):.2f} h{perturbed}"),
         (
             "training",
             f"{training['num_steps']:,} batches, {training['num_samples']:,} utterances, {training['seconds']:,.0f} s",

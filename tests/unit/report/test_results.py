@@ -103,7 +103,9 @@ def test_why_other_numbers_of_words_are_scored_is_said_where_they_are(work: Path
 def test_pieces_of_long_utterances_count_among_what_was_trained_on(work: Path) -> None:
     report = json.loads((work / "manifests/train/report.json").read_text())
     write_json(work / "cut/manifests/report.json", report | {"speech_hours": 0.25})
-    assert "speech trained on: 0.01 h" in results(work)
+    assert "speech trained on: 0.01 h, before speed perturbation\n" in results(work)
+    change(work, "features.speeds=[1.0]")
+    assert "speech trained on: 0.01 h\n" in results(work)
     change(work, "data.cut_long=true")
     text = results(work)
     assert "speech trained on: 0.26 h" in text
