@@ -148,7 +148,8 @@ def open_archive(path: Path) -> Archive:
     except OSError as error:
         raise AsrtoolError(f"{path}: cannot be read, {error.strerror}", "name a bundle of `asrtool export`") from error
     except BROKEN as error:
-        raise AsrtoolError(f"{path}: no bundle, or a damaged one: {error}", HINT) from error
+        fault = "a damaged bundle: its end is missing" if is_cut_off(path) else f"no bundle, or a damaged one: {error}"
+        raise AsrtoolError(f"{path}: {fault}", HINT) from error
     found = table.get("format") if isinstance(table, dict) else None
     if not isinstance(found, int) or not 1 <= found <= FORMAT:
         newer = isinstance(found, int) and found > FORMAT
@@ -165,13 +166,32 @@ def open_archive(path: Path) -> Archive:
 
 
 def is_archive(path: Path) -> bool:
-    """Return whether `path` is a zip file with the table of a bundle."""
+    """Return whether `path` is a zip file with the table of a bundle, or its start."""
     try:
+        if is_cut_off(path):
+            return True
         if not path.is_file() or not zipfile.is_zipfile(path):
             return False
         with zipfile.ZipFile(path) as archive:
             return TABLE in archive.namelist()
     except (*BROKEN, OSError):
+        return False
+
+
+def is_cut_off(path: Path) -> bool:
+    """Return whether `path` begins as a bundle and lacks the end, with its directory."""
+    if not path.is_file():
+        return False
+    with open(path, "rb") as file:
+        start = file.read(14)  # of the first member, up to its date, which torch does not write
+    if start[:4] + start[10:] != b"PK\3\4\0\0!\0":
+        return False
+    if not zipfile.is_zipfile(path):
+        return True
+    try:
+        with zipfile.ZipFile(path) as archive:  # of a member that is a zip file
+            return all(info.header_offset for info in archive.infolist())
+    except BROKEN:
         return False
 
 

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from asrtool.bundle.archive import Archive, is_archive, open_archive, write_archive
+from asrtool.bundle.archive import Archive, is_archive, is_cut_off, open_archive, write_archive
 from asrtool.bundle.info import card
 from asrtool.bundle.trained import (
     CMVN_FILE,
@@ -50,7 +50,7 @@ def export_bundle(work: Path, out: Path, methods: Sequence[str] = ()) -> Archive
     Raises AsrtoolError if the work folder is not finished, a method was not tuned, `out` is a file of another kind,
     or the disk is full.
     """
-    if out.exists() and not is_archive(out):
+    if out.exists() and (not is_archive(out) or is_cut_off(out)):
         raise AsrtoolError(f"{out}: exists, and is no bundle", "choose another name, or remove it first")
     with open_trained(work) as trained, tempfile.TemporaryDirectory(prefix="asrtool-") as folder:
         config = with_methods(trained, methods)
@@ -134,6 +134,7 @@ def describe(trained: TrainedRecogniser, config: Config) -> dict[str, Any]:
         "encoder": info["model"]["encoder"],
         "objective": info["model"]["objective"],
         "hours": training.get("hours", 0),
+        "speeds": list(info["features"].get("speeds", ())),
         "trained_on": _licences(trained),
         "methods": methods,
         "dev_wer_percent": errors,

@@ -19,7 +19,7 @@ from toy_work import make_work
 import asrtool
 from asrtool.bundle.archive import open_archive
 from asrtool.bundle.export import describe_with_methods, export_bundle
-from asrtool.bundle.info import describe_file
+from asrtool.bundle.info import card, describe_file
 from asrtool.bundle.trained import TrainedRecogniser, dev_errors, open_trained, part_of
 from asrtool.cli.options import MODEL_FILE, TOKENIZER
 from asrtool.errors import AsrtoolError
@@ -99,9 +99,13 @@ def test_fewer_methods_of_a_bundle_have_their_error_rates_and_no_others(bundle: 
 
 def test_a_file_that_is_no_bundle_is_not_replaced_by_one(work: Path, tmp_path: Path) -> None:
     (tmp_path / "call.wav").write_bytes(b"RIFF")
-    with pytest.raises(AsrtoolError, match=r"call.wav: exists, and is no bundle; choose another name"):
-        export_bundle(work, tmp_path / "call.wav")
-    assert (tmp_path / "call.wav").read_bytes() == b"RIFF"
+    np.savez(tmp_path / "a.npz", [1, 2])
+    (tmp_path / "cut.npz").write_bytes((tmp_path / "a.npz").read_bytes()[:-9])
+    for name in ("call.wav", "a.npz", "cut.npz"):
+        content = (tmp_path / name).read_bytes()
+        with pytest.raises(AsrtoolError, match=f"{name}: exists, and is no bundle; choose another name"):
+            export_bundle(work, tmp_path / name)
+        assert (tmp_path / name).read_bytes() == content
 
 
 @pytest.mark.parametrize("kind", ["bundle", "work"])
@@ -183,6 +187,9 @@ def test_info_says_what_it_is(work: Path, bundle: Path) -> None:
     for part in ("whole", "lstm, ctc, 1,234 parameters", "8000 Hz", "1.50 h", "recipe toy", "test: greedy 25.00 %"):
         assert part in text
     assert "- dev: greedy 12.50 %" in text
+    assert "- Trained on 1.50 h of " in text
+    copies = card({**open_archive(bundle).about, "speeds": [0.9, 1.0]})
+    assert "- Trained on 1.50 h, with copies at other speeds, of " in copies
     assert "lstm, ctc" in describe_file(work / "average" / "model.pt")
     assert json.loads(describe_file(bundle, as_json=True))["num_parameters"] == 1234
     assert json.loads(describe_file(work / "average" / "model.pt", as_json=True))["num_tokens"] > 0
@@ -309,7 +316,7 @@ def test_a_bundle_is_found_by_its_name_in_a_folder_or_at_an_address(
         with pytest.raises(AsrtoolError, match=f"{server.url}/toi.asrtool: no such file .404 .*; correct the address"):
             asrtool.load("toi")
         (bundle.parent / "half.asrtool").write_bytes(bundle.read_bytes()[:-1000])
-        with pytest.raises(AsrtoolError, match=f"{server.url}/half.asrtool: no bundle, or a damaged one"):
+        with pytest.raises(AsrtoolError, match=f"{server.url}/half.asrtool: a damaged bundle"):
             asrtool.load("half")
         (bundle.parent / "half.asrtool").write_bytes(bundle.read_bytes())
         asrtool.load("half").close()
