@@ -23,6 +23,7 @@ KBITS = {
     True: (0, 32, 40, 48, 56, 64, 80, 96, 112, 128, 160, 192, 224, 256, 320),
     False: (0, 8, 16, 24, 32, 40, 48, 56, 64, 80, 96, 112, 128, 144, 160),
 }  # bit rates of layer III: MPEG 1, or a later MPEG
+EMPTY = "no readable audio: it is empty"  # fault of a file without a byte
 SMALL = {"PCM_16", "PCM_S8", "PCM_U8", "ULAW", "ALAW"}  # codings whose samples fit into 16 bits
 Bytes: TypeAlias = mmap.mmap | bytes
 
@@ -39,7 +40,7 @@ class Part:
 def parts_of(path: Path) -> list[Part]:
     """Return the parts of an audio file in order, as `parts_in`."""
     if not path.stat().st_size:
-        return [Part(0, 0)]
+        return parts_in(b"")
     with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
         return parts_in(data)
 
@@ -58,12 +59,12 @@ def parts_in(data: Bytes) -> list[Part]:
         parts = _flac(data)
     else:
         parts = list(_mp3(data)) if begin or _frame(data, 0) else []
-    return parts or [Part(0, len(data))]
+    return parts or [Part(0, len(data), "" if data else EMPTY)]
 
 
 def describe_faults(parts: list[Part]) -> str:
     """Return the reason for which a reader of one part misses audio, or ''."""
-    fault = next((f"cut off: {part.fault}" for part in parts if part.fault), "")
+    fault = next((part.fault if part.fault == EMPTY else f"cut off: {part.fault}" for part in parts if part.fault), "")
     return fault or (f"{len(parts)} audio files joined in one, of which the first alone is read" if parts[1:] else "")
 
 
@@ -84,6 +85,8 @@ def read_format(source: Path | bytes, parts: list[Part]) -> tuple[int, int, int]
     import soundfile
 
     where = f"{source}: " if isinstance(source, Path) else ""
+    if parts[0].fault == EMPTY:
+        raise AsrtoolError(f"{where}{EMPTY}", "replace the file")
     try:
         kinds = [(sound.samplerate, sound.channels, sound.frames) for sound in open_parts(source, parts)]
     except soundfile.LibsndfileError as error:
@@ -106,8 +109,8 @@ def read_parts(source: Path | bytes) -> tuple[Any, int]:
     import numpy as np
 
     parts = parts_of(source) if isinstance(source, Path) else parts_in(source)
-    if fault := next((part.fault for part in parts if part.fault), ""):
-        raise AsrtoolError(f"cut off: {fault}", "replace the file")
+    if any(part.fault for part in parts):
+        raise AsrtoolError(describe_faults(parts), "replace the file")
     _, rate_hz, num_channels = read_format(source, parts)
     is_small = all(sound.subtype in SMALL for sound in open_parts(source, parts))
     # Not int16 of float: libsndfile does not scale it, and full scale would be 1.

@@ -332,7 +332,7 @@ def test_a_command_that_fails_is_one_line_with_its_code_and_last_message(with_sc
     details = {line.split("\t")[0]: line.split("\t")[2] for line in reversed(lines)}  # the first of each
     assert details["bad"].startswith(f"{sys.executable} -c ")
     assert details["bad"].endswith("sys.exit(3)': exit code 3: last words")
-    assert details["none"].startswith("true: no readable audio")
+    assert details["none"].startswith("true: no readable audio: it is empty")
     assert details["text"].startswith("echo hi: no readable audio")
     assert details["text"].endswith("no output")
     with pytest.raises(AsrtoolError, match=r"the first is bad: unusable audio: .*: exit code 3: last words"):

@@ -110,7 +110,7 @@ def test_odd_files_of_a_folder_are_set_aside(folder: Path, tmp_path: Path) -> No
     write_wav(folder / "alone.wav")
     (folder / "lonely.txt").write_text("where is my sound")
     (folder / "phone.txt").write_text("hello")
-    (folder / "phone.M4A").touch()
+    (folder / "phone.M4A").write_bytes(b"\0\0\0\x18ftyp")
     write_pair(folder / "silent", "")
     write_pair(folder / "number", "room 42")
     write_pair(folder / "dots", "...")

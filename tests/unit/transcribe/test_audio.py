@@ -243,7 +243,7 @@ def test_what_cannot_be_read_is_one_line(tmp_path: Path, monkeypatch: pytest.Mon
         ("missing.wav", "no such file"),
         ("", "is a folder"),
         ("text.wav", "ffmpeg, which reads more, is not installed"),
-        ("empty.flac", "ffmpeg, which reads more, is not installed"),
+        ("empty.flac", "it is empty; replace the file"),
     ):
         with pytest.raises(AsrtoolError, match=found) as caught:
             read(tmp_path / name)
