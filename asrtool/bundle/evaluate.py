@@ -39,15 +39,14 @@ def evaluate(
     features = load_section("features", info["features"], str(trained.model))
     features = dataclasses.replace(features, resample=True)
     check_rejected_place(out)
-    with write_folder(out, DECODED) as folder:
+    with write_folder(out, DECODED) as folder, logged_as(folder, str(out)):
         manifests = folder / "manifests" / name
         try:
-            with logged_as(folder, str(out)):
-                prepare(manifests, config.data)
+            prepare(manifests, config.data)
         except AsrtoolError as error:
             if rejected(manifests).is_file():  # else it is removed with the folder
                 shutil.move(rejected(manifests), rejected(out))
-                error.hint = error.hint.replace(str(rejected(out / "manifests" / name)), str(rejected(out)))
+                error.hint = error.hint.replace(str(rejected(manifests)), str(rejected(out)))
             raise
         (folder / "features").mkdir()
         drops = write_separate_set(folder / "features" / name, trained.cmvn_folder, manifests, features)

@@ -80,7 +80,9 @@ def link_files(directory: Path, base: Path, without: Sequence[str] = ()) -> None
 def _write(directory: Path, base: Path, manifests: Path, features: Features, first: int) -> list[Drop]:
     """Write shards from number `first` on, index, texts and normalisation."""
     # Without digests: such a set is written at once and never resumed.
-    jobs, _ = plan_shards(manifests, directory, features, lambda paths, _: itertools.repeat(None, len(paths)), first)
+    jobs, _ = plan_shards(
+        manifests, directory, features, lambda paths, _: itertools.repeat(None, len(paths)), first, is_fixed=True
+    )
     with process_map(compute_piece.__module__, min(len(jobs), features.num_jobs or num_cores())) as map_pieces:
         for _ in compute_missing(directory, jobs, Finished(), features, "", map_pieces):
             pass

@@ -51,15 +51,16 @@ def with_rate(features: Features, manifests: Path) -> Features:
     return dataclasses.replace(features, sampling_rate_hz=rate_hz)
 
 
-def log_resampled(where: Path, num_by_rate: Mapping[int, int], rate_hz: int) -> None:
+def log_resampled(where: Path, num_by_rate: Mapping[int, int], rate_hz: int, is_fixed: bool) -> None:
     """Log the number of resampled recordings; `num_by_rate` counts them by rate.
 
-    Upsampling is a warning, since the upper band is missing.
+    Upsampling is a warning, since the upper band is missing. Another rate is advised unless it `is_fixed`.
     """
     total = sum(num_by_rate.values())
     for rate, num in sorted(num_by_rate.items()):
         if rate < rate_hz:
-            alike = f"; features.sampling_rate_hz={rate} would make all alike" if rate == min(num_by_rate) else ""
+            is_advised = not is_fixed and rate == min(num_by_rate)
+            alike = f"; features.sampling_rate_hz={rate} would make all alike" if is_advised else ""
             logging.warning(
                 "%s: %d of %d recordings have %d Hz, resampled to %d: NOTHING ABOVE %d Hz IS IN THEM%s",
                 where, num, total, rate, rate_hz, rate // 2, alike,
@@ -105,7 +106,12 @@ class ShardJob:
 
 
 def plan_shards(
-    manifests: Path, directory: Path, features: Features, digest_files: DigestFiles = sizes_and_times, first: int = 0
+    manifests: Path,
+    directory: Path,
+    features: Features,
+    digest_files: DigestFiles = sizes_and_times,
+    first: int = 0,
+    is_fixed: bool = False,
 ) -> tuple[list[ShardJob], np.ndarray]:
     """Plan shards from number `first` on; write texts; return utterance digests.
 
@@ -113,13 +119,13 @@ def plan_shards(
     Copies are in other shards, so that a batch seldom holds the same words twice. Raises AsrtoolError for a missing
     or corrupt manifest, and for a sampling rate other than the features' unless these resample. Also for a channel
     that is neither 0 nor 1, an utterance without speaker or text, an id like a speed copy's, and utterances in
-    another order than recordings.
+    another order than recordings. With `is_fixed` no other sampling rate is advised.
     """
     grouping = _Grouping(manifests, features)
     digests = join_texts(manifests, directory, digest_files, grouping.add)
     grouping.end_group()
     groups = grouping.groups
-    log_resampled(manifests, grouping.num_by_rate, features.sampling_rate_hz)
+    log_resampled(manifests, grouping.num_by_rate, features.sampling_rate_hz, is_fixed)
     speeds = list(features.speeds)
     shares_audio = features.storage == "flac"  # copies use the audio of the shard at speed 1, which comes first
     if shares_audio:

@@ -15,6 +15,7 @@ import pyarrow
 import pytest
 import soundfile
 from click.testing import CliRunner
+from commands import run_command
 from example_work import CTM, STM, TEXTS, TRN, write_own
 from lhotse import CutSet, RecordingSet, SupervisionSet
 from published_releases import write_commonvoice, write_librispeech
@@ -263,6 +264,16 @@ def test_features_alignment_and_training_write_to_their_folder_alone(here: Path,
         assert run("features", *features, user)
         assert list(state(user)) == sorted({place, *(["dev"] if "/" in place else [])})
     assert run("align", toy[0], toy[1] / "dev", here / "toy" / "tokenizer", tmp_path / "align") == ""
+
+
+def test_audio_of_another_rate_is_named_by_its_set_without_advice_for_a_training(here: Path, tmp_path: Path) -> None:
+    (tmp_path / "low").mkdir()
+    soundfile.write(tmp_path / "low" / "a.wav", [0.1, -0.1] * 6000, 6000)
+    (tmp_path / "low" / "a.txt").write_text("so do i\n")
+    said = run_command("decode", here / "toy", tmp_path / "low", tmp_path / "out").stderr
+    where = tmp_path / "out" / "manifests" / "low"
+    assert f"{where}: 1 of 1 recordings have 6000 Hz, resampled to 8000: NOTHING ABOVE 3000 Hz IS IN THEM\n" in said
+    assert ".tmp." not in said
 
 
 def test_a_failed_decode_leaves_the_list_of_what_it_set_aside(here: Path, tmp_path: Path) -> None:
