@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ class OnnxNetwork:
     """
 
     def __init__(self, path: Path) -> None:
+        os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")  # else its import writes to the home folder and may send
         require("onnxruntime", str(path), "pip install 'asrtool[onnx]'")
         import onnxruntime
 
