@@ -333,6 +333,8 @@ def transcribe(
             raise click.UsageError("--stream writes to standard output, in one process: leave out --out and --jobs.")
         _stream(model, audio, forms, channels, method)
         return
+    if not out and len(set(forms)) > 1:
+        raise click.UsageError("--format is given several times, but standard output takes one: add --out.")
     found = find_audio(audio)
     if out:
         check_out(out, found, forms)

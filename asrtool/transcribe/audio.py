@@ -134,7 +134,7 @@ def _open_memory(audio: Any, block_s: float) -> Sound:
         samples, rate_hz = audio
     elif hasattr(audio, "load_audio"):
         name, samples, rate_hz = audio.id, audio.load_audio(), audio.sampling_rate
-    samples = samples.detach().cpu().numpy() if hasattr(samples, "detach") else samples
+    samples = samples.detach().cpu().numpy() if hasattr(samples, "cpu") else samples  # an open file has detach, too
     if not isinstance(samples, np.ndarray) or not isinstance(rate_hz, int) or rate_hz < 1:
         what = f"audio is of type {type(audio).__name__}, expected a path, (samples, sampling rate) or a lhotse cut"
         raise AsrtoolError(what, "give an array or a tensor with its rate, as in (samples, 8000)")

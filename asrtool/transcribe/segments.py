@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from asrtool.errors import AsrtoolError
+from asrtool.log import plural
 from asrtool.transcribe.audio import Sound
 
 EACH, MIX = "each", "mix"  # values of --channels
@@ -219,7 +220,16 @@ def choose_channels(sound: Sound, channels: str) -> tuple[int, ...]:
         numbers = tuple(dict.fromkeys(int(text) for text in channels.split(",")))
     except ValueError:
         numbers = (0,)
-    if not all(1 <= number <= sound.num_channels for number in numbers):
-        found = f"{sound.name}: has {sound.num_channels} channels, --channels is {channels!r}"
-        raise AsrtoolError(found, f"choose {EACH}, {MIX}, or numbers from 1 to {sound.num_channels}, as 1,2")
-    return tuple(number - 1 for number in numbers)
+    return tuple(channel_row(sound, number, channels, f"{EACH}, {MIX} or ") for number in numbers)
+
+
+def channel_row(sound: Sound, number: int, given: object = None, others: str = "") -> int:
+    """Return the row of a channel, from 1 on; AsrtoolError for another one.
+
+    `given` is how a user named it, and `others` are further choices.
+    """
+    num = sound.num_channels
+    if not 1 <= number <= num:
+        what = f"{sound.name}: has {plural(num, 'channel')}, channel {given or number!r} was asked for"
+        raise AsrtoolError(what, f"choose {others}1" + (f" to {num}" if num > 1 else ""))
+    return number - 1

@@ -21,12 +21,12 @@ from asrtool.decode.parallel import Map, process_pool
 from asrtool.decode.words import Word
 from asrtool.errors import AsrtoolError
 from asrtool.files import check_files, check_writable, make_folder_of, mark_files, write_text
-from asrtool.log import progress
+from asrtool.log import plural, progress
 from asrtool.transcribe.audio import SUFFIXES, AudioInput, is_pipe, name_of, open_sound, readable
 from asrtool.transcribe.overlap import Recognised, join_overlaps, shifted
 from asrtool.transcribe.recogniser import GROUP_S, Recogniser, SpeakerNormaliser
-from asrtool.transcribe.segments import EACH, Piece, RecordingReader, choose_channels
-from asrtool.transcribe.transcript import FORMATS, Line, Transcript
+from asrtool.transcribe.segments import EACH, Piece, RecordingReader, channel_row, choose_channels
+from asrtool.transcribe.transcript import FORMATS, Line, Transcript, named_text
 
 Outcome = Transcript | AsrtoolError
 TOGETHER_S = 0.4 * GROUP_S  # twice this and overlaps are normalised as one group, so each recording as if alone
@@ -128,6 +128,8 @@ def transcribe_all(
 ) -> Iterator[str]:
     """Yield the transcripts of files in each of `forms`; or write them to `out`.
 
+    Lines of text begin with the name of their file if there are several.
+
     `at_once` files are transcribed side by side, each in a forked process. A file that cannot be read is skipped and
     logged, unless it is the only one. Raises AsrtoolError at the end if some were skipped.
     """
@@ -145,10 +147,8 @@ def transcribe_all(
                 logging.error("%s", found)
                 failed.append(each.path)
                 continue
-            num_words, seconds = len(found.words), found.duration_s
-            logging.info(
-                "%s: %.1f s of %d channels, %d words", readable(each.path), seconds, len(found.channels), num_words
-            )
+            counts = plural(len(found.channels), "channel"), plural(len(found.words), "word")
+            logging.info("%s: %.1f s of %s, %s", readable(each.path), found.duration_s, *counts)
             if nums[Path(each.name).name] > 1:  # x.wav in two folders, which a ctm must distinguish
                 found = replace(found, name=readable(each.name))
             for form in forms:
@@ -157,7 +157,7 @@ def transcribe_all(
                     write_text(each.target(out, form), text)
                     mark_files(each.target(out, form))
                 else:
-                    yield text
+                    yield named_text(found) if form == "text" and len(paths) > 1 else text
     if failed:
         raise AsrtoolError(
             f"{len(failed)} of {len(paths)} files could not be transcribed, {readable(failed[0])} first", "see above"
@@ -239,7 +239,7 @@ def _lines(found: Iterable[tuple[Piece, tuple[Word, ...]]], speaker: str, channe
 def whole_channel(recogniser: Recogniser, audio: AudioInput, channel: int) -> Piece:
     """Read a channel, from 1 on, as one piece, so memory grows with its length."""
     with open_sound(audio) as sound:
-        (row,) = choose_channels(sound, str(channel))
+        row = channel_row(sound, channel)
         samples_S = np.concatenate([np.zeros(0, np.float32), *(block_CS[row] for block_CS in sound.blocks)])
         feats_TF = recogniser.frames(samples_S, sound.sampling_rate_hz)
     return Piece(sound.name, 0.0, len(samples_S) / sound.sampling_rate_hz, 0.0, feats_TF)
@@ -259,15 +259,18 @@ def align(recogniser: Recogniser, audio: AudioInput, text: str, channel: int) ->
     The channel is computed at once, so memory grows with its length. Raises AsrtoolError if the file cannot be read,
     a word has no tokens, or the recording is too short for the text.
     """
-    from asrtool.decode.align.align import align_utterance, tokenize
+    from asrtool.decode.align.align import DOUBTFUL, align_utterance, is_doubtful, tokenize
 
     piece = whole_channel(recogniser, audio, channel)
     (scored,) = recogniser.scored([piece])
     acoustic, item = recogniser.acoustic, (scored.scores_TV, tokenize(text, recogniser.tokenizer))
     found = align_utterance(acoustic.topology, recogniser.tokenizer.pieces, acoustic.frame_s, item)
+    name = readable(audio) if isinstance(audio, str | Path) else piece.speaker
     if isinstance(found, str):
-        name = readable(audio) if isinstance(audio, str | Path) else piece.speaker
         raise AsrtoolError(f"{name}: cannot be aligned: {found}", "check that text and recording belong together")
     words = tuple(found.words)
+    if is_doubtful(words):
+        what = "%s: most words have a confidence below %g: check that text and recording belong together"
+        logging.warning(what, name, DOUBTFUL)
     line = Line(channel, words[0].begin_s, words[-1].end_s, words)
     return Transcript(piece.speaker, piece.end_s, (channel,), (line,))

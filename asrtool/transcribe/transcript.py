@@ -56,10 +56,16 @@ def to_text(transcript: Transcript) -> str:
     return "".join(f"{line.channel}: {line.text}\n" for line in transcript.lines if line.words)
 
 
+def named_text(transcript: Transcript) -> str:
+    """Format as `to_text` with the name before each line, or alone without words."""
+    lines = to_text(transcript).splitlines() or [""]
+    return "".join(f"{_name(transcript)} {line}".rstrip() + "\n" for line in lines)
+
+
 def to_ctm(transcript: Transcript) -> str:
     """Format as ctm; no word begins before another ends."""
     lines = []
-    name = ctm_name("_".join(transcript.name.split())) or "recording"
+    name = _name(transcript)
     for channel in sorted(set(transcript.channels)):
         last_cs = 0
         for word in (word for line in transcript.lines if line.channel == channel for word in line.words):
@@ -172,6 +178,11 @@ FORMATS: dict[str, tuple[str, Callable[[Transcript], str]]] = {  # name -> suffi
 }
 
 
+def _name(transcript: Transcript) -> str:
+    """Return the name as one field of a line."""
+    return ctm_name("_".join(transcript.name.split())) or "recording"
+
+
 def _word(word: Word) -> dict[str, Any]:
     times = {"begin_s": round(word.begin_s, 3), "end_s": round(word.end_s, 3)}
     return {"word": word.text, **times, "confidence": round(word.confidence, 4)}
@@ -183,17 +194,22 @@ def _aligned(word: Word) -> list[str | float]:
 
 def _subtitles(transcript: Transcript) -> list[tuple[float, float, str]]:
     """Return begin, end and text of subtitles; long lines are split."""
-    found = []
-    for line in transcript.lines:
-        part: list[Word] = []
-        for word in line.words:
-            if part and (word.end_s - part[0].begin_s > LINE_S or len(part) == LINE_WORDS):
-                found.append(_subtitle(transcript, line, part))
-                part = []
-            part.append(word)
-        if part:
-            found.append(_subtitle(transcript, line, part))
-    return sorted(found)
+    return sorted(_subtitle(transcript, line, part) for line in transcript.lines for part in _balanced(line.words))
+
+
+def _balanced(words: Sequence[Word]) -> list[Sequence[Word]]:
+    """Split words into as few subtitles as possible, the longest of which is shortest."""
+    fewest = len(_split(words, LINE_WORDS))
+    return next(parts for most in range(1, LINE_WORDS + 1) if len(parts := _split(words, most)) == fewest)
+
+
+def _split(words: Sequence[Word], most: int) -> list[Sequence[Word]]:
+    parts: list[list[Word]] = []
+    for word in words:
+        if not parts or word.end_s - parts[-1][0].begin_s > LINE_S or len(parts[-1]) == most:
+            parts.append([])
+        parts[-1].append(word)
+    return [*parts]
 
 
 def _subtitle(transcript: Transcript, line: Line, words: Sequence[Word]) -> tuple[float, float, str]:

@@ -65,13 +65,15 @@ def tokenizer(tmp_path: Path) -> Path:
     return tmp_path / "tokenizer"
 
 
-def run(tokenizer: Path, reader: Reader, out: Path, monkeypatch: pytest.MonkeyPatch, num_rows: int = 40) -> None:
+def run(
+    tokenizer: Path, reader: Reader, out: Path, monkeypatch: pytest.MonkeyPatch, num_rows: int = 40, scale: float = 1.0
+) -> None:
     """Align the texts of `reader` to random posteriors."""
     loaded = Tokenizer.load(tokenizer)
     random = np.random.default_rng(1)
 
     def scores(*_: object) -> list[Scored]:
-        logits = random.normal(size=(len(reader.index), num_rows, loaded.num_tokens)).astype(np.float32)
+        logits = random.normal(scale=scale, size=(len(reader.index), num_rows, loaded.num_tokens)).astype(np.float32)
         scores_NTV = torch.from_numpy(logits).log_softmax(dim=-1).numpy()
         return [Scored(u, rows, 0.0) for u, rows in zip(reader.index, scores_NTV, strict=True)]
 
@@ -131,6 +133,15 @@ def test_an_utterance_whose_words_have_no_tokens_is_set_aside_and_listed(
     ]
     assert [line.split()[4] for line in (tmp_path / "out" / "words.ctm").read_text().splitlines()] == ["so", "sea"]
     assert "2 utterances aligned, 3 left out" in caplog.text
+
+
+@pytest.mark.parametrize("scale", [1.0, 50.0])
+def test_texts_that_were_hardly_said_are_a_warning(
+    scale: float, tokenizer: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    run(tokenizer, Reader(["so what did you do"]), tmp_path / "out", monkeypatch, num_rows=24, scale=scale)
+    what = "most words of 1 of 1 utterances have a confidence below 0.01, the first is u-0: see if they are said"
+    assert (what in caplog.text) == (scale > 1)
 
 
 runs = st.lists(st.tuples(st.integers(0, 9), st.integers(1, 3)), max_size=5)  # rows before a token, and its own

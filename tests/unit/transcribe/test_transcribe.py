@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import json
 import os
@@ -13,7 +14,7 @@ import numpy as np
 import pytest
 import soundfile
 import torch
-from commands import error_of, run_command
+from commands import error_of, run_command, usage_error
 from lhotse import CutSet, MonoCut, MultiCut, Recording, validate
 from toy_work import FEATURES, make_work
 
@@ -24,7 +25,7 @@ from asrtool.data.features.feature_type import frames_of
 from asrtool.errors import AsrtoolError
 from asrtool.transcribe.audio import open_sound
 from asrtool.transcribe.recogniser import Recogniser, SpeakerNormaliser, open_recogniser
-from asrtool.transcribe.segments import Piece, Segmenter, choose_channels
+from asrtool.transcribe.segments import Piece, Segmenter, channel_row, choose_channels
 from asrtool.transcribe.transcribe import Audio, files_at_once
 from asrtool.transcribe.transcript import FORMATS
 
@@ -146,6 +147,18 @@ def test_an_address_is_refused_as_one(work: Path, tmp_path: Path, words: Sequenc
     named = {"MODEL": str(work), "TEXT": str(tmp_path / "TEXT")}
     with pytest.raises(AsrtoolError, match=f"{URL}: an address, expected a file; fetch it first: curl -O"):
         run_command(*(named.get(word, word) for word in words))
+
+
+def test_a_text_of_another_recording_is_a_warning(
+    work: Path, call: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    from asrtool.decode.align import align
+
+    for threshold, expected in ((0.0, []), (1.1, [f"{call}: most words have a confidence below 1.1: check that"])):
+        monkeypatch.setattr(align, "DOUBTFUL", threshold)
+        with asrtool.load(work) as recogniser:
+            recogniser.align(call, "so what did you do")
+        assert [text[: text.find(" text and")] for text in caplog.messages if "most words" in text] == expected
 
 
 def test_a_text_is_aligned_to_its_recording(work: Path, call: Path) -> None:
@@ -281,6 +294,8 @@ def test_misuse_from_python_is_one_line(work: Path, call: Path, tmp_path: Path) 
         ):
             with pytest.raises(AsrtoolError, match=message):
                 recogniser.transcribe(wrong)  # type: ignore[arg-type]
+        with call.open("rb") as file, pytest.raises(AsrtoolError, match="of type BufferedReader, expected a path"):
+            recogniser.transcribe(file)  # type: ignore[arg-type]
         with pytest.raises(AsrtoolError, match="the text is of type list, expected str; join its words by blanks"):
             recogniser.align(call, ["so"])  # type: ignore[arg-type]
         with pytest.raises(AsrtoolError, match=r"'\.\.\.': has no words; write all that is said"):
@@ -299,8 +314,15 @@ def test_channels_are_chosen_by_number_and_one_that_is_not_there_is_refused(call
         for given, expected in {"each": (0, 1), "mix": (), "2": (1,), "2,1": (1, 0), "2,2": (1,)}.items():
             assert choose_channels(sound, given) == expected
         for given in ("3", "0", "left", ""):
-            with pytest.raises(AsrtoolError, match="has 2 channels"):
+            with pytest.raises(AsrtoolError, match=r"has 2 channels, .* was asked for; choose each, mix or 1 to 2$"):
                 choose_channels(sound, given)
+        with pytest.raises(AsrtoolError, match=r"call: has 2 channels, channel 3 was asked for; choose 1 to 2$"):
+            channel_row(sound, 3)
+        one = dataclasses.replace(sound, num_channels=1)
+        with pytest.raises(
+            AsrtoolError, match=r"call: has 1 channel, channel '2' was asked for; choose each, mix or 1$"
+        ):
+            choose_channels(one, "2")
 
 
 def test_files_of_a_folder_are_transcribed_side_by_side_and_written_in_order(
@@ -349,6 +371,16 @@ def test_what_is_written_lies_as_the_audio_does(work: Path, tmp_path: Path) -> N
     assert (out / "b" / "y.ogg.txt").is_file()
     recordings = {line.split()[0] for line in run(work, calls, "--format", "ctm", "--jobs", "1").splitlines()}
     assert {"a/x", "b/x"} <= recordings <= {"a/x", "b/x", "y.flac", "y.ogg", "y", "z", "b/y.flac", "b/y.ogg"}
+    soundfile.write(calls / "silent.wav", np.zeros(3 * RATE), RATE)
+    said = run(work, calls, "--jobs", "1").splitlines()
+    assert {line.split()[0] for line in said} == recordings | {"silent"}
+    assert "silent" in said
+    alone = run_command("transcribe", work, calls / "z.wav", "--jobs", "1")
+    assert alone.stdout == (out / "z.txt").read_text()
+    assert "z.wav: 7.0 s of 1 channel, " in alone.stderr
+    assert "standard output takes one: add --out" in usage_error(
+        "transcribe", work, calls / "z.wav", "--format", "srt", "--format", "ctm"
+    )
 
 
 def test_a_transcript_beside_the_audio_is_not_replaced(work: Path, call: Path, tmp_path: Path) -> None:
@@ -395,7 +427,7 @@ def test_a_name_that_is_not_utf_8_is_transcribed_in_each_form(work: Path, tmp_pa
         soundfile.write(tmp_path / "new.wav", voice(3.0, number), RATE)
         (tmp_path / "new.wav").rename(tmp_path / os.fsdecode(name))
     forms = [word for form in ("text", "ctm", "srt", "vtt", "json") for word in ("--format", form)]
-    assert run(work, tmp_path, *forms, "--jobs", "1")
+    assert all(run(work, tmp_path, "--format", form, "--jobs", "1") for form in ("text", "ctm"))
     run(work, tmp_path, *forms, "--out", tmp_path / "out", "--jobs", "2")
     assert len(list((tmp_path / "out").glob("[!.]*"))) == 10
     assert (tmp_path / "out" / os.fsdecode(b"a\xe9.ctm")).read_text().startswith(r"a\xe9 A ")

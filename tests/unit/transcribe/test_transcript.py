@@ -12,7 +12,7 @@ from lhotse import SupervisionSet, validate
 from lhotse.supervision import AlignmentItem
 
 from asrtool.decode.words import Word
-from asrtool.transcribe.transcript import FORMATS, Line, Transcript
+from asrtool.transcribe.transcript import FORMATS, Line, Transcript, named_text
 
 
 def words(*texts: str, at_s: float = 0.0, each_s: float = 0.5) -> tuple[Word, ...]:
@@ -84,7 +84,18 @@ def test_subtitles_have_times_in_order_and_all_words() -> None:
     )
     vtt = written("vtt", ONE)
     assert vtt.startswith("WEBVTT\n\n00:00:00.000 --> ")
-    assert re.findall(r"^[a-p ]+$", vtt, re.M) == ["a b c d e f g h i j k l", "m n o p"]  # 6 s a subtitle
+    assert re.findall(r"^[a-p ]+$", vtt, re.M) == ["a b c d e f g h", "i j k l m n o p"]  # 6 s a subtitle
+
+
+@pytest.mark.parametrize(("each_s", "num", "expected"), [(0.1, 15, [8, 7]), (0.1, 14, [14]), (0.1, 29, [10, 10, 9])])
+def test_a_long_line_is_split_evenly(each_s: float, num: int, expected: list[int]) -> None:
+    line = Line(1, 0.0, 9.0, words(*["so"] * num, each_s=each_s))
+    assert [text.count("so") for text in written("srt", Transcript("x", 9.0, (1,), (line,))).split("\n\n")] == expected
+
+
+def test_texts_of_several_files_have_their_names() -> None:
+    assert named_text(BOTH) == "a_call 1: hi there\na_call 2: hello\na_call 2: bye\n"
+    assert named_text(dataclasses.replace(ONE, lines=())) == "x\n"
 
 
 @pytest.mark.parametrize("transcript", [BOTH, ONE])
