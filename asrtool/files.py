@@ -96,17 +96,17 @@ def _beside(path: Path) -> Iterator[Path]:
 
 
 @contextlib.contextmanager
-def write_folder(path: Path | str, *signs: str) -> Iterator[Path]:
+def write_folder(path: Path | str, *signs: str, is_cache: bool = False) -> Iterator[Path]:
     """Yield a new folder that replaces `path` on success, as `write_beside`.
 
-    Raises AsrtoolError as `check_own`.
+    Raises AsrtoolError as `check_own`. A cache is replaced even if its texts have changed.
     """
     path = Path(path)
     check_own(path, signs)
     with _beside(path) as temporary:
         temporary.mkdir()
         yield temporary
-        _mark_all(temporary, _digest)
+        _mark_all(temporary, is_digested=not is_cache)
 
 
 @contextlib.contextmanager
@@ -125,7 +125,7 @@ def write_in_parts(path: Path, *signs: str) -> Iterator[Path]:
         with locked(parts, "command", "choose another folder"):
             yield parts
             (parts / LOCK).unlink()
-            _mark_all(parts, lambda _: "")
+            _mark_all(parts, is_digested=False)
             _replace(parts, path)
     except OSError as error:
         if error.errno in FULL:
@@ -217,10 +217,10 @@ def foreign_files(path: Path, marked: Callable[[Path], Mapping[str, set[str]]] |
                 yield file
 
 
-def _mark_all(path: Path, digest: Callable[[Path], str]) -> None:
+def _mark_all(path: Path, is_digested: bool) -> None:
     """Note in `path` that asrtool wrote all below it."""
     files = sorted(folder / name for folder, names in _folders_below(path) for name in names)
-    lines = [_format_mark(str(file.relative_to(path)), digest(file)) for file in files]
+    lines = [_format_mark(str(file.relative_to(path)), _digest(file) if is_digested else "") for file in files]
     (path / MARK).write_text("".join(lines), encoding="ascii")
 
 

@@ -242,7 +242,7 @@ def _map(path: Path) -> np.ndarray:
 
 
 def _write(path: Path, key: str, columns: Columns) -> None:
-    with write_folder(path, ABOUT) as folder:
+    with write_folder(path, ABOUT, is_cache=True) as folder:
         for name in ARRAYS:
             np.save(folder / f"{name}.npy", getattr(columns, name))
         (folder / ABOUT).write_text(json.dumps({"key": key, **columns.about}), encoding="utf-8")
