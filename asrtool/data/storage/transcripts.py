@@ -91,7 +91,7 @@ def write_transcripts(directory: Path, texts: Iterable[tuple[str, str]]) -> None
 def number_words_again(directory: Path) -> None:
     """Write the text columns of a set; AsrtoolError if its texts are broken."""
     path = directory / TRANSCRIPTS
-    with write_folder(directory / FOLDER, ABOUT, is_cache=True) as folder:
+    with write_folder(directory / FOLDER, ABOUT) as folder:
         with ExitStack() as stack:
             files = {name: stack.enter_context(open(folder / name, "wb")) for name in KINDS}
             vocabulary = _number(_read(path), files)
