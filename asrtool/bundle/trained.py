@@ -142,7 +142,7 @@ def _refuse_unfinished(path: Path, missing: str) -> None:
     """Raise AsrtoolError if `path` is the work folder of a run, which lacks `missing`."""
     if (path / RUN).is_file():
         what = f"{path}: has no {missing} yet, since its run has not finished"
-        raise AsrtoolError(what, f"to go on: asrtool run --work {shlex.quote(str(path))}")
+        raise AsrtoolError(what, f"resume it: asrtool run --work {shlex.quote(str(path))}")
 
 
 def dev_errors(folder: Path) -> dict[str, float]:

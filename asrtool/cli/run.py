@@ -129,9 +129,7 @@ def run(
     loaded = load_recipe(find_recipe(request.recipe))
     if request == requested == Request(None, (), []) and loaded.folder != Path.cwd():
         if not begins:
-            raise AsrtoolError(
-                f"{work}: the work folder of no run", "name that of a run, or --recipe NAME to begin one"
-            )
+            raise AsrtoolError(f"{work}: no run is there", "name that of a run, or --recipe NAME to begin one")
         logging.info("no recipe is named: %s. %s", loaded.name, OWN_DATA)
     checked = check_recipe(loaded, find_entry) if check else ""
     chosen_places = short_settings({"executor": executor, "launch": launch})

@@ -1,8 +1,9 @@
 """Choose the decoding parameters of each method by its word errors on dev.
 
-The axes of a method are varied in turn, earlier ones as chosen and later ones at their start; weights go on beyond a
-list whose end is best. A method that is tuned jointly tries all combinations. A method follows the one it is based on.
-Reads a model file and the features of dev, writes `tuning.tsv` (all trials) and `tuning.json` (the choice).
+The axes of a method are varied in turn, earlier ones as chosen and later ones at their start. If an end of a list of
+weights is best, weights beyond it are tried. A method that is tuned jointly tries all combinations. A method follows
+the one it is based on. Reads a model file and the features of dev, writes `tuning.tsv` (all trials) and `tuning.json`
+(the choice).
 """
 
 from __future__ import annotations

@@ -198,7 +198,7 @@ def _subtitles(transcript: Transcript) -> list[tuple[float, float, str]]:
 
 
 def _balanced(words: Sequence[Word]) -> list[Sequence[Word]]:
-    """Split words into as few subtitles as possible, the longest of which is shortest."""
+    """Split words into the fewest subtitles, of lengths as equal as possible."""
     fewest = len(_split(words, LINE_WORDS))
     return next(parts for most in range(1, LINE_WORDS + 1) if len(parts := _split(words, most)) == fewest)
 

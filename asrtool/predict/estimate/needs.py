@@ -335,7 +335,7 @@ def _notes(settings_of: Mapping[str, Config], amount: DataAmount, probe: Probe, 
         yield f"CPU time is that of all cores together, by rates measured on this machine in {took_s:.0f} s."
         flops = f"{V100_FLOPS / 1e12:.2g} TFLOP/s"
         yield f"V100 time assumes {flops}, with which one trained the hybrid LSTM of the papers in about a week."
-        yield "It counts products of matrices alone, of which the losses of transducers and lf-mmi have few."
+        yield "It counts only matrix products; the losses of transducers and lf-mmi have few."
     yield "Times are those of one learner; N learners share them, less what they wait for each other."
     words = f"{amount.words + amount.extra_words:,.3g} words"
     yield f"Stages that read text, and graph: as measured on swb2000, in proportion to words, here {words}."

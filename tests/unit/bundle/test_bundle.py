@@ -132,7 +132,7 @@ def test_a_run_that_has_not_finished_is_named_with_the_command_that_goes_on(work
     shutil.copytree(work, unfinished)
     for part in ("average", "tokenizer", "tune"):
         shutil.rmtree(unfinished / part)
-    again = f"yet, since its run has not finished; to go on: asrtool run --work '{unfinished}'"
+    again = f"yet, since its run has not finished; resume it: asrtool run --work '{unfinished}'"
     for words, part in (
         (("export", unfinished, tmp_path / "out"), "average/model.pt"),
         (("transcribe", unfinished, tmp_path / "x.wav"), "average/model.pt"),
@@ -204,7 +204,7 @@ def test_a_work_folder_that_is_not_finished_is_named(missing: str, work: Path, t
     (folder / missing).unlink()
     with pytest.raises(AsrtoolError, match=f"has no {missing}") as caught, open_trained(folder):
         pass
-    assert caught.value.hint == f"to go on: asrtool run --work {folder}"
+    assert caught.value.hint == f"resume it: asrtool run --work {folder}"
     (folder / "config" / "run.json").unlink()
     with (
         pytest.raises(AsrtoolError, match=r"so it is no trained recogniser; .* `asrtool export`"),

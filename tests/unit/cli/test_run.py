@@ -204,7 +204,7 @@ def test_a_work_folder_of_no_run_is_refused_unless_something_says_what_to_begin(
     monkeypatch.setattr("asrtool.cli.run._run", lambda run, *_: began.append(run) or "")
     monkeypatch.chdir(tmp_path)
     for words in ([], ["--force"], ["--stage", "train"], ["--launch", "slurm"]):
-        with pytest.raises(AsrtoolError, match=r"nowork: the work folder of no run; name that of a run, or --recipe "):
+        with pytest.raises(AsrtoolError, match=r"nowork: no run is there; name that of a run, or --recipe "):
             run("--work", "nowork", *words)
     assert not list(tmp_path.iterdir())
     assert not began

@@ -177,7 +177,7 @@ def test_two_pairs_of_a_folder_that_would_be_one_are_refused(folder: Path, tmp_p
         with pytest.raises(AsrtoolError, match=rf"ann/{name} and one.wav: two files for one recording; keep one"):
             prepare()
         (folder / "ann" / name).unlink()
-    (folder / "ann" / "one.mp4").touch()  # a film, of which the audio may be
+    (folder / "ann" / "one.mp4").touch()  # a film; its audio may be
     prepare()
     assert dropped(tmp_path / "m") == {"bob-six": "no transcript"}
 
